@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The register tile of the matrix product, and what is done to it before it leaves.
+ *
+ *     b  one panel [k][32]            each step of k: load a row of b, then for every row of a
+ *     a  m rows, any strides          broadcast one number and fuse-multiply-add it in.
+ *     c  the tile [m][32]             All of c lives in registers until k is through.
+ *
+ * Numbers: an element is fma(a[k-1], b[k-1], .. fma(a[0], b[0], 0)), whatever the tile's shape.
+ * A tile is `rows` x `width` vectors; G2_TILE_ROWS x G2_TILE_WIDTH fills the registers of its
+ * instruction set.  The panel is 32 columns on all of them, so a narrow tile takes it in parts.
+ * The shape of the loop: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
+ * Multiplication" (2008), and the micro-kernels of BLIS. */
+
+/* `rows`, `width` and, where it can be, `rs` are constants at each call, so the two inner loops
+ * vanish and `sum` becomes registers. */
+INLINE void tile(const int rows, const int width, int64_t k, const float *a, int64_t rs, int64_t ks,
+                 const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
+    vf sum[rows][width];
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < width; j++)
+            sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
+    for (; k > 0; k--, a += ks, b += ldb) {
+        vf row[width];
+        UNROLL for (int j = 0; j < width; j++) row[j] = v_load(b + j * G2_VL);
+        UNROLL for (int i = 0; i < rows; i++) {
+            vf left = v_splat(a[i * rs]);
+            UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+        }
+    }
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < width; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
+}
+
+/* All 32 columns in G2_PANEL / (width G2_VL) parts. */
+INLINE void panel_tile(const int rows, const int width, int64_t k, const float *a, int64_t rs,
+                       int64_t ks, const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
+    for (int col = 0; col < G2_PANEL; col += width * G2_VL)
+        tile(rows, width, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate);
+}
+
+#if G2_TILE_ROWS == 14
+#define EACH_ROW_COUNT(CASE) \
+    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) \
+    CASE(12) CASE(13) CASE(14)
+#define EACH_TALL_COUNT(CASE) \
+    CASE(15) CASE(16) CASE(17) CASE(18) CASE(19) CASE(20) CASE(21) CASE(22) CASE(23) CASE(24) \
+    CASE(25) CASE(26) CASE(27) CASE(28)
+#else
+#define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#define EACH_TALL_COUNT(CASE)
+#endif
+
+/* One function a row count and a way of reading `a`: rs = 1 (a sliver) or G2_BLOCK (attention
+ * weights) known to the compiler, any other rs not. */
+#define TILE_FUNCTIONS(ROWS)                                                                              \
+    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, const float *b, int64_t ldb,       \
+                                float *c, int64_t ldc, int accumulate) {                                  \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, 1, ks, b, ldb, c, ldc, accumulate);                         \
+    }                                                                                                     \
+    FUNCTION void weights_##ROWS(int64_t k, const float *a, const float *b, int64_t ldb, float *c,        \
+                                 int64_t ldc, int accumulate) {                                           \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate);                   \
+    }                                                                                                     \
+    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,       \
+                                 int64_t ldb, float *c, int64_t ldc, int accumulate) {                    \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, rs, ks, b, ldb, c, ldc, accumulate);                        \
+    }
+#define TALL_FUNCTION(ROWS)                                                                               \
+    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, const float *b, int64_t ldb,       \
+                                float *c, int64_t ldc, int accumulate) {                                  \
+        panel_tile(ROWS, 1, k, a, 1, ks, b, ldb, c, ldc, accumulate);                                     \
+    }
+EACH_ROW_COUNT(TILE_FUNCTIONS)
+EACH_TALL_COUNT(TALL_FUNCTION)
+
+/* m <= G2_TILE_ROWS; rs is 1, G2_BLOCK or anything else. */
+INLINE void any_tile(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
+                     int64_t ldb, float *c, int64_t ldc, int accumulate) {
+#define SLIVER(ROWS) \
+    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate); return;
+#define WEIGHTS(ROWS) \
+    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate); return;
+#define STRIDED(ROWS) \
+    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate); return;
+    if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
+    else if (rs == G2_BLOCK && ks == 1) switch (m) { EACH_ROW_COUNT(WEIGHTS) }
+    else switch (m) { EACH_ROW_COUNT(STRIDED) }
+}
+
+FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks,
+                               const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
+    if (rs == 1) switch (m) { EACH_TALL_COUNT(SLIVER) }
+    for (; m > 0; m -= G2_TILE_ROWS, a += G2_TILE_ROWS * rs, c += G2_TILE_ROWS * ldc)
+        any_tile(m < G2_TILE_ROWS ? m : G2_TILE_ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate);
+}
+
+INLINE vf activate(const int kind, vf x) {
+    switch (kind) {
+    case G2_GELU_TANH: return v_gelu_tanh(x);
+    case G2_GELU_ERF: return v_gelu_erf(x);
+    case G2_RELU: return v_relu(x);
+    default: return x;
+    }
+}
+
+INLINE void finish(const int kind, const g2_epilogue *e, const float *tile, int64_t m, int64_t n,
+                   int64_t row, int64_t col) {
+    for (int64_t i = 0; i < m; i++, tile += G2_PANEL) {
+        float *out = (e->out_rows ? e->out_rows[row + i] : e->out + (row + i) * e->ld_out) + col;
+        const float *residual = e->residual ? e->residual + (row + i) * e->ld_residual + col : NULL;
+        for (int64_t j = 0; j < n; j += G2_VL) {
+            vf v = v_load(tile + j);
+            if (n - j >= G2_VL) {
+                if (e->bias) v = v + v_load(e->bias + col + j);
+                v = activate(kind, v);
+                if (residual) v = v + v_load(residual + j);
+                v_store(out + j, v);
+            } else {
+                if (e->bias) v = v + v_load_head(e->bias + col + j, n - j);
+                v = activate(kind, v);
+                if (residual) v = v + v_load_head(residual + j, n - j);
+                v_store_head(out + j, v, n - j);
+            }
+        }
+    }
+}
+
+FUNCTION void NAMED(gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n,
+                                   int64_t row, int64_t col) {
+    switch (e->activation) {
+    case G2_GELU_TANH: finish(G2_GELU_TANH, e, tile, m, n, row, col); return;
+    case G2_GELU_ERF: finish(G2_GELU_ERF, e, tile, m, n, row, col); return;
+    case G2_RELU: finish(G2_RELU, e, tile, m, n, row, col); return;
+    default: finish(G2_LINEAR, e, tile, m, n, row, col);
+    }
+}

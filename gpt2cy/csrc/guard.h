@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counters shared by Python threads: who reads a model's weights, who has the thread team.  Atomic, so
+ * that they hold with and without the GIL. */
+#ifndef G2_GUARD_H
+#define G2_GUARD_H
+
+/* state: n > 0 readers, 0 free, -1 one writer. */
+static inline int g2_read_enter(int *state) {
+    int seen = __atomic_load_n(state, __ATOMIC_RELAXED);
+    do if (seen < 0) return 0;
+    while (!__atomic_compare_exchange_n(state, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+    return 1;
+}
+static inline void g2_read_leave(int *state) { __atomic_sub_fetch(state, 1, __ATOMIC_RELEASE); }
+static inline int g2_write_enter(int *state) {
+    int free_state = 0;
+    return __atomic_compare_exchange_n(state, &free_state, -1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+static inline void g2_write_leave(int *state) { __atomic_store_n(state, 0, __ATOMIC_RELEASE); }
+
+static inline int g2_count_up(int *count) { return __atomic_add_fetch(count, 1, __ATOMIC_RELAXED); }
+static inline int g2_count_down(int *count) { return __atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL); }
+static inline int g2_count(const int *count) { return __atomic_load_n(count, __ATOMIC_ACQUIRE); }
+
+/* Takes what the pointer holds and leaves `with` in its place. */
+static inline void *g2_swap(void **pointer, void *with) {
+    return __atomic_exchange_n(pointer, with, __ATOMIC_ACQ_REL);
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Moving numbers into and out of the layouts of table.h.  No arithmetic but one addition
+ * (g2_embed), so one version serves every instruction set.  All static: each extension module
+ * that includes this has its own copy. */
+#ifndef G2_LAYOUT_H
+#define G2_LAYOUT_H
+
+#include <string.h>
+
+#include "table.h"
+
+/* Element [k, n] of a packed float32 matrix. */
+static inline float *g2_element(const g2_packed *w, int64_t k, int64_t n) {
+    return (float *)w->data + (n / G2_PANEL * w->k + k) * G2_PANEL + n % G2_PANEL;
+}
+
+/* Rows k0 .. k0 + rows - 1 and columns n0 .. n0 + columns - 1 of a packed matrix from `from`, or, with
+ * `out` set, into it.  Strides count floats; columns past N are never touched. */
+static inline void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, int64_t n0, int64_t columns,
+                                  float *other, int64_t row_stride, int64_t column_stride, int out) {
+    for (int64_t n = 0; n < columns;) {
+        int64_t at = (n0 + n) % G2_PANEL, width = G2_PANEL - at;
+        if (width > columns - n) width = columns - n;
+        float *panel = g2_element(w, k0, n0 + n), *beside = other + n * column_stride;
+        for (int64_t k = 0; k < rows; k++, panel += G2_PANEL, beside += row_stride) {
+            if (column_stride == 1) memcpy(out ? beside : panel, out ? panel : beside, (size_t)width * sizeof(float));
+            else if (out) for (int64_t j = 0; j < width; j++) beside[j * column_stride] = panel[j];
+            else for (int64_t j = 0; j < width; j++) panel[j] = beside[j * column_stride];
+        }
+        n += width;
+    }
+}
+
+/* h rows of a[., k] to a sliver [k][h]. */
+static inline void g2_pack_sliver(const float *a, int64_t lda, int64_t h, int64_t k, float *sliver) {
+    int64_t p = 0;
+    for (; p + 16 <= k; p += 16)
+        for (int64_t i = 0; i < h; i++) {
+            const float *from = a + i * lda + p;
+            float *to = sliver + p * h + i;
+            for (int j = 0; j < 16; j++) to[j * h] = from[j];
+        }
+    for (; p < k; p++)
+        for (int64_t i = 0; i < h; i++) sliver[p * h + i] = a[i * lda + p];
+}
+
+/* Keys and values of rows first .. first + n - 1 of a sequence, from qkv[rows, 3 C] (the columns after
+ * the queries), into the blocks.  keys/values as in g2_attention, for head 0. */
+static inline void g2_append(const g2_sequence *s, const float *qkv, int64_t width, int64_t head_dim,
+                             int64_t keys, int64_t first, int64_t n) {
+    for (int64_t done = 0, run; done < n; done += run) { /* a run of positions within one block */
+        int64_t position = s->position + first + done, at = position % G2_BLOCK;
+        run = G2_BLOCK - at < n - done ? G2_BLOCK - at : n - done;
+        float *block = s->blocks[position / G2_BLOCK] + keys;
+        float *values = block + width * G2_BLOCK;
+        const float *row = qkv + (s->row + first + done) * 3 * width;
+        for (int64_t c = 0; c < width; c += 16) {
+            int64_t columns = width - c < 16 ? width - c : 16;
+            for (int64_t i = 0; i < run; i++)
+                for (int64_t j = 0; j < columns; j++)
+                    block[(c + j) * G2_BLOCK + at + i] = row[i * 3 * width + width + c + j];
+        }
+        for (int64_t i = 0; i < run; i++)
+            for (int64_t c = 0; c < width; c += head_dim)
+                memcpy(values + c * G2_BLOCK + (at + i) * head_dim, row + i * 3 * width + 2 * width + c,
+                       (size_t)head_dim * sizeof(float));
+    }
+}
+
+/* A table of rows, plain ([rows, C]: panel_stride 32 C, row_stride C, column_stride 1) or packed as the
+ * right matrix of a product (column_stride 32). */
+typedef struct {
+    const float *data;
+    int64_t panel_stride, row_stride, column_stride;
+} g2_rows;
+
+static inline const float *g2_row(const g2_rows *t, int64_t row) {
+    return t->data + row / G2_PANEL * t->panel_stride + row % G2_PANEL * t->row_stride;
+}
+
+/* x[c] = token[c], or token[c] + position[c] where there is a position. */
+static inline void g2_embed(const g2_rows *tokens, int64_t id, const g2_rows *positions, int64_t position,
+                            int64_t width, float *x) {
+    const float *token = g2_row(tokens, id);
+    if (tokens->column_stride == 1) memcpy(x, token, (size_t)width * sizeof(float));
+    else for (int64_t c = 0; c < width; c++) x[c] = token[c * tokens->column_stride];
+    if (positions) {
+        const float *add = g2_row(positions, position);
+        for (int64_t c = 0; c < width; c++) x[c] = x[c] + add[c * positions->column_stride];
+    }
+}
+
+#endif

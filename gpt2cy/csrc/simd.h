@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One vector of G2_VL floats, and what the kernels do with it.  Most of it is GCC/Clang vector
+ * extensions; where those have no word (fused multiply-add, square root, selection, partial
+ * loads) one intrinsic an instruction set.  Nothing here lets the compiler choose what to fuse.
+ *
+ * Rules that every instruction set keeps (design of the bits: docs/numerics.md)
+ *   v_max(a, b)    a > b ? a : b, so b where either is NaN
+ *   v_head(n,x,y)  lanes below n from x, the others from y: selection, never arithmetic
+ *   lanes16        16 partial results, lane i of elements i, i+16, ...; joined by 8, 4, 2, 1 */
+#ifndef G2_SIMD_H
+#define G2_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "coefficients.h"
+#include "table.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+typedef float vf __attribute__((vector_size(4 * G2_VL)));
+typedef int32_t vi __attribute__((vector_size(4 * G2_VL)));
+typedef float vf_memory __attribute__((vector_size(4 * G2_VL), aligned(4), may_alias));
+
+INLINE vf v_load(const float *p) { return *(const vf_memory *)p; }
+INLINE void v_store(float *p, vf v) { *(vf_memory *)p = v; }
+INLINE vf v_splat(float x) { return x - (vf){0}; }
+
+#if defined(G2_AVX512)
+#include <immintrin.h>
+INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf v_sqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+INLINE vf v_if_less(vf a, vf b, vf yes, vf no) {
+    return (vf)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)no, (__m512)yes);
+}
+INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
+INLINE vf v_head(int64_t n, vf x, vf y) { return (vf)_mm512_mask_blend_ps(first_lanes(n), (__m512)y, (__m512)x); }
+INLINE vf v_load_head(const float *p, int64_t n) { return (vf)_mm512_maskz_loadu_ps(first_lanes(n), p); }
+INLINE void v_store_head(float *p, vf v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
+INLINE vf v_times_power_of_two(vf y, vf n) { return (vf)_mm512_scalef_ps((__m512)y, (__m512)n); }
+
+#else
+
+#if defined(G2_AVX2)
+#include <immintrin.h>
+INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf v_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+INLINE vf v_blend(vi mask, vf yes, vf no) {
+    return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
+}
+#elif defined(G2_NEON)
+#include <arm_neon.h>
+INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INLINE vf v_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
+INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+INLINE vf v_max(vf a, vf b) { return v_blend(a > b, a, b); }
+#else /* SSE2, which has no fused multiply-add: rounds twice, and so stands outside the promise */
+#include <emmintrin.h>
+INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+INLINE vf v_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
+INLINE vf v_sqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
+INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+#endif
+
+INLINE vf v_if_less(vf a, vf b, vf yes, vf no) { return v_blend(a < b, yes, no); }
+INLINE vi v_index(void) {
+#if G2_VL == 8
+    return (vi){0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    return (vi){0, 1, 2, 3};
+#endif
+}
+INLINE vf v_head(int64_t n, vf x, vf y) { return v_blend(v_index() < (int32_t)n - (vi){0}, x, y); }
+INLINE vf v_load_head(const float *p, int64_t n) {
+    vf v = {0};
+    memcpy(&v, p, (size_t)n * sizeof(float));
+    return v;
+}
+INLINE void v_store_head(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
+/* Exact for -126 <= n <= 128: two powers, each within float32's exponents. */
+INLINE vf v_times_power_of_two(vf y, vf n) {
+    vi k = (vi)(n + v_splat(G2_ROUND)) - (vi)v_splat(G2_ROUND);
+    vi half = k >> 1;
+    return y * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
+}
+#endif
+
+/* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN. */
+INLINE vf v_exp(vf x) {
+    vf n = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND)) - v_splat(G2_ROUND);
+    vf r = v_fma(n, v_splat(-G2_LN2_HIGH), x);
+    r = v_fma(n, v_splat(-G2_LN2_LOW), r);
+    vf q = v_fma(v_splat(G2_E7), r, v_splat(G2_E6));
+    q = v_fma(q, r, v_splat(G2_E5));
+    q = v_fma(q, r, v_splat(G2_E4));
+    q = v_fma(q, r, v_splat(G2_E3));
+    q = v_fma(q, r, v_splat(0.5f));
+    vf y = v_times_power_of_two(v_fma(q, r * r, r) + v_splat(1.0f), n);
+    y = v_if_less(v_splat(G2_EXP_INF_ABOVE), x, v_splat(__builtin_inff()), y);
+    return v_if_less(x, v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), y);
+}
+
+INLINE vf v_gelu_tanh(vf x) {
+    vf slope = v_fma(x * x, v_splat(G2_T3), v_splat(G2_T1));
+    return x / (v_exp(x * slope) + v_splat(1.0f));
+}
+
+INLINE vf v_gelu_erf(vf x) {
+    vf z = v_splat(G2_SQRT_HALF) * x;
+    z = v_if_less(z, v_splat(0.0f), -z, z);
+    z = v_if_less(v_splat(G2_ERFC_LIMIT), z, v_splat(G2_ERFC_LIMIT), z);
+    vf t = v_splat(1.0f) / v_fma(z, v_splat(G2_ERFC_T), v_splat(1.0f));
+    vf p = v_fma(v_splat(G2_C9), t, v_splat(G2_C8));
+    p = v_fma(p, t, v_splat(G2_C7));
+    p = v_fma(p, t, v_splat(G2_C6));
+    p = v_fma(p, t, v_splat(G2_C5));
+    p = v_fma(p, t, v_splat(G2_C4));
+    p = v_fma(p, t, v_splat(G2_C3));
+    p = v_fma(p, t, v_splat(G2_C2));
+    p = v_fma(p, t, v_splat(G2_C1));
+    p = v_fma(p, t, v_splat(G2_C0));
+    vf square = z * z;
+    vf lost = v_fma(z, z, -square); /* what rounding took from z^2 */
+    vf e = v_exp(-square);
+    vf erfc = v_fma(-lost, e, e) * (t * p);
+    vf half = v_splat(0.5f) * x;
+    vf positive = v_if_less(v_splat(2 * G2_ERFC_LIMIT), x, x, v_fma(-half, erfc, x));
+    return v_if_less(v_splat(0.0f), x, positive, half * erfc);
+}
+
+INLINE vf v_relu(vf x) { return v_if_less(x, v_splat(0.0f), v_splat(0.0f), x); }
+
+/* ---- 16 partial results of a row --------------------------------------------------------- */
+
+enum { G2_REGISTERS = G2_LANES / G2_VL };
+typedef struct { vf r[G2_REGISTERS]; } lanes16;
+
+/* Elements of register j among the first n of a group of 16. */
+INLINE int64_t lanes_in(int64_t n, int j) {
+    int64_t left = n - (int64_t)j * G2_VL;
+    return left < 0 ? 0 : left > G2_VL ? G2_VL : left;
+}
+
+/* v with lane i + n in lane i; what comes in behind the last lane is never used. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define LANES_DOWN(v, n) __builtin_shufflevector(v, v, LANE_NUMBERS(n))
+#else
+#define LANES_DOWN(v, n) __builtin_shuffle(v, (vi){LANE_NUMBERS(n)})
+#endif
+#define LANE(i) ((i) % G2_VL)
+#if G2_VL == 16
+#define LANE_NUMBERS(n)                                                                         \
+    LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3), LANE(n + 4), LANE(n + 5), LANE(n + 6),      \
+        LANE(n + 7), LANE(n + 8), LANE(n + 9), LANE(n + 10), LANE(n + 11), LANE(n + 12),        \
+        LANE(n + 13), LANE(n + 14), LANE(n + 15)
+#elif G2_VL == 8
+#define LANE_NUMBERS(n) \
+    LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3), LANE(n + 4), LANE(n + 5), LANE(n + 6), LANE(n + 7)
+#else
+#define LANE_NUMBERS(n) LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3)
+#endif
+
+INLINE vf v_add(vf a, vf b) { return a + b; }
+
+/* Lane i joins lane i + 8, then i + 4, i + 2, i + 1: the same tree however wide a register is. */
+#define JOIN(NAME, OP)                                                            \
+    INLINE float NAME(lanes16 s) {                                                \
+        for (int n = G2_REGISTERS / 2; n; n /= 2)                                 \
+            for (int j = 0; j < n; j++) s.r[j] = OP(s.r[j], s.r[j + n]);          \
+        vf v = s.r[0];                                                            \
+        if (G2_VL > 8) v = OP(v, LANES_DOWN(v, 8));                               \
+        if (G2_VL > 4) v = OP(v, LANES_DOWN(v, 4));                               \
+        v = OP(v, LANES_DOWN(v, 2));                                              \
+        v = OP(v, LANES_DOWN(v, 1));                                              \
+        return v[0];                                                              \
+    }
+JOIN(lanes_sum, v_add)
+JOIN(lanes_max, v_max)
+
+#endif

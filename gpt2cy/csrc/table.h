@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All that the rest of the package sees of the C kernels: three layouts and one table of pointers.
+ *
+ * g2_packed    a weight matrix [K, N] in panels of 32 columns: [ceil(N/32)][K][32] float32.
+ *              The columns past N in the last panel are zero and never leave the kernels.
+ * g2_sequence  one sequence of a ragged batch: which rows of x it owns, where it stands, and the
+ *              table of 64-position key/value blocks that hold its past.
+ * key/value block of one layer: keys [head][head_dim][64], then values [head][64][head_dim].
+ * sliver       h rows of the left matrix, transposed: [K][h], so that a kernel reads it forwards.
+ *
+ * A kernel works on one thread, allocates nothing, knows neither Python nor OpenMP.  The contract
+ * of each entry stands beside it; the order of its arithmetic is in ref.c, which every table
+ * with `fused` set equals to the bit. */
+#ifndef G2_TABLE_H
+#define G2_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define G2_NUMERICS_VERSION 1 /* raised by every release that changes a bit of any result */
+
+enum { G2_PANEL = 32 };     /* columns of a panel, on every instruction set */
+enum { G2_LANES = 16 };     /* partial sums of a row reduction, on every instruction set */
+enum { G2_BLOCK = 64 };     /* positions of a key/value block, aligned to absolute position */
+enum { G2_MAX_ROWS = 28 };  /* most rows of one register tile, over all instruction sets */
+enum { G2_MAX_HEAD = 256 }; /* widest attention head */
+
+enum { G2_FLOAT32 = 0 }; /* g2_packed.dtype; 16-bit pairs, int8 quads and int4 come later */
+
+enum { G2_LINEAR = 0, G2_GELU_TANH = 1, G2_GELU_ERF = 2, G2_RELU = 3 }; /* activations */
+
+typedef struct {
+    void *data;          /* panels; 64-byte aligned */
+    const float *scales; /* per column or per group where dtype has them, else NULL */
+    void *owner;         /* who frees data; the kernels never look */
+    int64_t k, n;        /* the public shape [in, out] */
+    int32_t dtype;
+    int32_t panel;      /* columns of a panel, G2_PANEL */
+    int32_t interleave; /* consecutive k stored together: 1 for float32 */
+} g2_packed;
+
+typedef struct {
+    int64_t row, n_rows;  /* x[row : row + n_rows] */
+    int64_t position;     /* absolute position of the first row */
+    float **blocks;       /* block i holds positions 64 i .. 64 i + 63 */
+    int64_t layer_stride; /* floats from one layer's part of a block to the next layer's */
+} g2_sequence;
+
+typedef struct { /* what happens to a finished product, in this order */
+    const float *bias;     /* [N] added first, or NULL */
+    int activation;        /* then this */
+    const float *residual; /* [M, ld_residual] added last, or NULL; may be `out` itself */
+    int64_t ld_residual;
+    float *out;             /* [M, ld_out] ... */
+    int64_t ld_out;
+    float *const *out_rows; /* ... or, where not NULL, M separate rows */
+} g2_epilogue;
+
+typedef struct { /* up to `sliver` consecutive queries of one head of one sequence */
+    const float *q;  /* [n_queries, ld_q], head_dim columns of it */
+    int64_t ld_q;
+    int64_t n_queries, position; /* of the first query */
+    float *const *blocks;
+    int64_t keys, values; /* floats from a block's start to this layer's and head's part */
+    int64_t head_dim;
+    float scale;
+    float *out; /* [n_queries, ld_out] */
+    int64_t ld_out;
+    float *scratch; /* G2_ATTENTION_SCRATCH floats, 64-byte aligned */
+} g2_attention;
+
+/* A transposed query sliver, the scores, and the output sums of one tile. */
+#define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_MAX_HEAD + G2_BLOCK + G2_MAX_HEAD))
+
+typedef struct {
+    const char *name;
+    int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
+    int sliver;   /* rows of the register tile that reaches the peak */
+    int one_pass; /* most rows for which a panel is read from memory once */
+
+    /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
+     * `accumulate`, at c.  a[i, p] is a[i rs + p ks]; 1 <= m <= one_pass; c 64-byte aligned,
+     * ldc a multiple of 16; b of any alignment, 32 floats readable in each of its k rows. */
+    void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
+                      int64_t ldb, float *c, int64_t ldc, int accumulate);
+    /* Bias, activation, residual, store: tile[m, 32] to rows row.. and columns col..col+n-1. */
+    void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
+                          int64_t col);
+    void (*attention)(const g2_attention *a);
+    /* y[rows, width] from x[rows, width]; x may be y */
+    void (*layernorm)(const float *x, const float *gamma, const float *beta, float eps, float *y,
+                      int64_t rows, int64_t width);
+    void (*softmax)(const float *x, float *y, int64_t rows, int64_t width);
+    void (*activation)(int kind, const float *x, float *y, int64_t n);
+    void (*exp)(const float *x, float *y, int64_t n);
+} g2_table;
+
+/* Tables that this build holds, best last; NULL-terminated.  g2_supported says whether the
+ * processor and the operating system can run one. */
+const g2_table *const *g2_tables(void);
+int g2_supported(const g2_table *table);
+
+#endif

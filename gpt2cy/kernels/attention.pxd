@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+from gpt2cy.kernels.table cimport g2_sequence
+from gpt2cy.kernels.threads cimport Team
+
+cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
+                 Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil
+cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
+                 Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer, float scale, float *out,
+                 float *scratch) noexcept nogil
+cdef Py_ssize_t attend_scratch(const Team *team) noexcept nogil

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The matrix product out[m, N] = epilogue(a[m, K] w[K, N]), w packed.
+
+    few rows (m <= one_pass)   one sliver; a task is some panels; each weight is read from memory once
+    more rows                  a task is (some slivers) x (some panels); K in blocks, so that a
+                               block's slivers stay in the second-level cache while panels pass
+
+Design
+------
+a is copied to slivers [K][h] first: kernels then read both sides forwards.  Sums of a task wait between
+K blocks in float32 tiles of its thread's own, never in `out`, which may be the residual.  Tasks are
+handed out one at a time, since a core may be slowed by a neighbour.
+
+Numbers: every element is one chain over k; K is never split over threads; see csrc/gemm.inc.h.
+"""
+from cython.parallel cimport prange, threadid
+
+from gpt2cy.kernels.table cimport G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave, g2_pack_sliver
+from gpt2cy.kernels.threads cimport workers
+
+cdef enum:
+    K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
+    CHUNK_ROWS = 168      # rows of a task
+    GROUP_PANELS = 8      # most panels of a task
+    TASKS_EACH = 4        # least tasks a thread, so that a slow core holds nobody up
+    TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
+
+cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one core
+
+
+cdef struct Product:
+    const Team *team
+    const float *a
+    Py_ssize_t lda, m
+    const g2_packed *w
+    const g2_epilogue *e
+    const float *slivers   # [n_slivers][K][h]
+    float *tiles           # TILE_FLOATS a thread
+    Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
+    Py_ssize_t n_panels, group, n_groups    # panels; panels of a task; tasks one after the other
+    Py_ssize_t k_block
+
+
+cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+    """a / b, rounded up."""
+    return (a + b - 1) // b
+
+
+cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
+    """Where a sliver begins: heights differ by one at most."""
+    return sliver * (p.m // p.n_slivers) + min(sliver, p.m % p.n_slivers)
+
+
+cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
+    cdef Py_ssize_t row = first_row(p, sliver)
+    g2_pack_sliver(p.a + row * p.lda, p.lda, first_row(p, sliver + 1) - row, p.w.k,
+                   <float *>p.slivers + row * p.w.k)
+
+
+cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept nogil:
+    """One task: its panels against its slivers, all of K."""
+    cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
+    cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
+    cdef Py_ssize_t k = p.w.k, k0 = 0, depth, panel, sliver, row, height
+    cdef const float *b
+    cdef float *tile
+    cdef fp_mode mode = g2_fp_enter()
+    while k0 < k:
+        depth = min(p.k_block, k - k0)
+        tile = p.tiles + thread * <Py_ssize_t>TILE_FLOATS
+        for panel in range(g0, g1):
+            b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
+            for sliver in range(s0, s1):
+                row = first_row(p, sliver)
+                height = first_row(p, sliver + 1) - row
+                p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
+                                       tile, G2_PANEL, k0 > 0)
+                if k0 + depth == k:
+                    p.team.table.gemm_epilogue(p.e, tile, height, min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
+                                               row, panel * G2_PANEL)
+                if p.k_block < k:   # else the next tile takes this one's place, in the nearest cache
+                    tile += height * G2_PANEL
+        k0 += depth
+    g2_fp_leave(mode)
+
+
+cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
+               const g2_packed *w, const g2_epilogue *e, float *scratch) noexcept nogil:
+    cdef Py_ssize_t most = team.table.one_pass if m <= team.table.one_pass else team.table.sliver
+    p.team = team
+    p.a = a
+    p.lda = lda
+    p.m = m
+    p.w = w
+    p.e = e
+    p.tiles = scratch
+    p.slivers = scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
+    p.n_slivers = up(m, most)
+    p.n_chunks = up(p.n_slivers, max(1, CHUNK_ROWS // most))
+    p.chunk = up(p.n_slivers, p.n_chunks)
+    p.n_chunks = up(p.n_slivers, p.chunk)
+    p.k_block = w.k if p.n_slivers == 1 else up(w.k, up(w.k, K_BLOCK))
+    p.n_panels = up(w.n, G2_PANEL)
+    p.group = p.n_panels * p.n_chunks // (team.n_threads * TASKS_EACH)
+    p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
+    p.n_groups = up(p.n_panels, p.group)
+
+
+cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m, const g2_packed *w,
+                 const g2_epilogue *e, float *scratch) noexcept nogil:
+    """out = epilogue(a w) by the team; scratch: matmul_scratch floats, 64-byte aligned."""
+    cdef Product p
+    cdef Py_ssize_t i, n_tasks
+    cdef int n = workers(team, <double>m * w.k * w.n, WORTH_A_TEAM)
+    plan(&p, team, a, lda, m, w, e, scratch)
+    n_tasks = p.n_chunks * p.n_groups
+    if m == 1:
+        p.slivers = a   # one row is its own sliver
+    elif n == 1 or p.n_slivers < 4:
+        for i in range(p.n_slivers):
+            pack_one(&p, i)
+    else:
+        for i in prange(p.n_slivers, schedule="static", num_threads=n):
+            pack_one(&p, i)
+    if n == 1:
+        for i in range(n_tasks):
+            multiply_one(&p, i, 0)
+    else:
+        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
+            multiply_one(&p, i, threadid())
+
+
+cdef Py_ssize_t matmul_scratch(const Team *team, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
+    """Floats of scratch for m rows of depth k."""
+    return team.n_threads * <Py_ssize_t>TILE_FLOATS + up(m * k, 16) * 16

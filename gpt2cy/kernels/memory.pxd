@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+cdef class Arena:
+    cdef readonly size_t nbytes
+    cdef size_t used
+    cdef char *base
+    cdef int guard
+    cdef void *take(self, size_t nbytes) except NULL
+    cdef float *take_floats(self, Py_ssize_t count) except NULL
+    cdef int enter_read(self) except -1
+    cdef void leave_read(self) noexcept
+    cdef int enter_write(self) except -1
+    cdef void leave_write(self) noexcept
+
+cdef size_t rounded(size_t nbytes) noexcept nogil

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aligned memory: one arena holds the weights of a layer or of a whole model.
+
+An arena also knows who uses it: calls that read its weights, or one assignment that writes them.
+Memory handed out is never given back before the arena itself goes, so a pointer into it stays good.
+"""
+from libc.stdint cimport SIZE_MAX
+
+
+cdef extern from "host.h" nogil:
+    void *g2_allocate(size_t nbytes)
+    void g2_free(void *p)
+
+cdef extern from "guard.h" nogil:
+    int g2_read_enter(int *state)
+    void g2_read_leave(int *state)
+    int g2_write_enter(int *state)
+    void g2_write_leave(int *state)
+
+
+cdef size_t rounded(size_t nbytes) noexcept nogil:
+    """nbytes, up to the next multiple of a cache line."""
+    return (nbytes + 63) & ~<size_t>63
+
+
+cdef class Arena:
+    """One allocation, handed out from the front in cache lines."""
+
+    def __cinit__(self, size_t nbytes):
+        self.base = <char *>g2_allocate(nbytes or 64)
+        if self.base == NULL:
+            raise MemoryError(f"cannot allocate {nbytes:,} bytes")
+        self.nbytes = nbytes
+
+    def __dealloc__(self):
+        g2_free(self.base)
+
+    cdef void *take(self, size_t nbytes) except NULL:
+        cdef char *p = self.base + self.used
+        if nbytes > SIZE_MAX - 63 or rounded(nbytes) > self.nbytes - self.used:
+            raise MemoryError(f"arena of {self.nbytes:,} bytes: {nbytes:,} more do not fit")
+        self.used += rounded(nbytes)
+        return p
+
+    cdef float *take_floats(self, Py_ssize_t count) except NULL:
+        return <float *>self.take(<size_t>count * sizeof(float))
+
+    cdef int enter_read(self) except -1:
+        if not g2_read_enter(&self.guard):
+            raise RuntimeError("weights are being assigned by another thread")
+        return 0
+
+    cdef void leave_read(self) noexcept:
+        g2_read_leave(&self.guard)
+
+    cdef int enter_write(self) except -1:
+        if not g2_write_enter(&self.guard):
+            raise RuntimeError("weights cannot be assigned while a call is using them")
+        return 0
+
+    cdef void leave_write(self) noexcept:
+        g2_write_leave(&self.guard)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doors to the drivers for tests and benchmarks: any instruction set, any thread count.
+
+Every function takes ``isa`` and ``n_threads`` last; arrays are float32 and C-contiguous.  Shapes are checked
+here, since nothing below checks them.
+"""
+import numpy as np
+
+from libc.stdint cimport int64_t
+
+from gpt2cy.kernels cimport attention as _attention
+from gpt2cy.kernels cimport dispatch
+from gpt2cy.kernels cimport gemm as _gemm
+from gpt2cy.kernels cimport rows as _rows
+from gpt2cy.kernels.memory cimport Arena
+from gpt2cy.kernels.packed cimport PackedMatrix
+from gpt2cy.kernels.table cimport (
+    G2_BLOCK,
+    G2_GELU_ERF,
+    G2_GELU_TANH,
+    G2_LINEAR,
+    G2_MAX_HEAD,
+    G2_RELU,
+    g2_epilogue,
+    g2_sequence,
+)
+from gpt2cy.kernels.threads cimport Team
+
+ACTIVATIONS = {None: G2_LINEAR, "gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
+
+
+cdef Team team_of(isa, int n_threads) except *:
+    cdef Team team
+    if not 1 <= n_threads <= 256:
+        raise ValueError(f"n_threads: expected 1 to 256, got {n_threads}")
+    team.table = dispatch.current() if isa is None else dispatch.find(isa)
+    team.n_threads = n_threads
+    team.owned = 0
+    return team
+
+
+def pack(const float[:, :] weight not None):
+    """A PackedMatrix of weight [K, N]."""
+    cdef PackedMatrix packed = PackedMatrix(weight.shape[0], weight.shape[1])
+    packed.fill(weight, 0)
+    return packed
+
+
+def gemm(const float[:, ::1] a not None, PackedMatrix w not None, bias=None, activation=None, residual=None,
+         isa=None, int n_threads=1):
+    """activation(a w + bias) + residual: [m, N]."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef const float[::1] bias_view
+    cdef const float[:, ::1] residual_view
+    cdef float[:, ::1] out
+    cdef g2_epilogue e = g2_epilogue(NULL, ACTIVATIONS[activation], NULL, w.layout.n, NULL, w.layout.n, NULL)
+    cdef Arena scratch
+    cdef Py_ssize_t m = a.shape[0]
+    cdef float *floats
+    if m < 1 or a.shape[1] != w.layout.k:
+        raise ValueError(f"a: expected [m, {w.layout.k}], got {a.shape[0], a.shape[1]}")
+    result = np.empty((m, w.layout.n), np.float32)
+    out = result
+    e.out = &out[0, 0]
+    if bias is not None:
+        bias_view = bias
+        if bias_view.shape[0] != w.layout.n:
+            raise ValueError(f"bias: expected [{w.layout.n}]")
+        e.bias = &bias_view[0]
+    if residual is not None:
+        residual_view = residual
+        if residual_view.shape[0] != m or residual_view.shape[1] != w.layout.n:
+            raise ValueError(f"residual: expected {m, w.layout.n}")
+        e.residual = &residual_view[0, 0]
+    scratch = Arena(_gemm.matmul_scratch(&team, m, w.layout.k) * sizeof(float))
+    floats = scratch.take_floats(_gemm.matmul_scratch(&team, m, w.layout.k))
+    with nogil:
+        _gemm.matmul(&team, &a[0, 0], w.layout.k, m, &w.layout, &e, floats)
+    return result
+
+
+def attention(const float[:, ::1] qkv not None, Py_ssize_t n_heads, float scale, cuts=(), isa=None,
+              int n_threads=1, float fill=0.0):
+    """Causal attention of one sequence qkv [T, 3 C], fed in pieces that end at `cuts`: [T, C].
+
+    `fill` is what the blocks hold before anything is written to them.
+    """
+    cdef Team team = team_of(isa, n_threads)
+    cdef Py_ssize_t t = qkv.shape[0], c = qkv.shape[1] // 3
+    cdef Py_ssize_t head_dim = c // n_heads if n_heads > 0 else 0, i, n_blocks, block_floats
+    cdef g2_sequence s
+    cdef Arena scratch, memory
+    cdef float *floats
+    cdef float[:, ::1] out
+    if t < 1 or n_heads < 1 or c * 3 != qkv.shape[1] or head_dim * n_heads != c or not 1 <= head_dim <= G2_MAX_HEAD:
+        raise ValueError("qkv: expected [T, 3 * n_heads * head_dim]")
+    result = np.empty((t, c), np.float32)
+    out = result
+    n_blocks = (t + G2_BLOCK - 1) // G2_BLOCK
+    block_floats = 2 * c * G2_BLOCK + 32
+    memory = Arena(n_blocks * (block_floats + 16) * sizeof(float) + n_blocks * sizeof(float *) + 64)
+    s.blocks = <float **>memory.take(n_blocks * sizeof(float *))
+    for i in range(n_blocks):
+        s.blocks[i] = memory.take_floats(block_floats)
+        fill_floats(s.blocks[i], block_floats, fill)
+    scratch = Arena(_attention.attend_scratch(&team) * sizeof(float))
+    floats = scratch.take_floats(_attention.attend_scratch(&team))
+    s.layer_stride = 0
+    s.position = 0
+    s.row = 0
+    for cut in [*cuts, t]:
+        s.n_rows = cut - s.position
+        if s.n_rows < 1 or cut > t:
+            raise ValueError(f"cuts: expected increasing positions below {t}")
+        with nogil:
+            _attention.append(&team, &s, 1, &qkv[0, 0], n_heads, head_dim, 0)
+            _attention.attend(&team, &s, 1, &qkv[0, 0], n_heads, head_dim, 0, scale, &out[0, 0], floats)
+        s.position += s.n_rows
+        s.row += s.n_rows
+    return result
+
+
+cdef void fill_floats(float *p, Py_ssize_t n, float value) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        p[i] = value
+
+
+def layernorm(const float[:, ::1] x not None, const float[::1] gamma not None, beta=None, float eps=1e-5, isa=None,
+              int n_threads=1):
+    """[n, C] over its last axis."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef const float[::1] beta_view
+    cdef const float *beta_data = NULL
+    cdef float[:, ::1] out
+    if x.shape[0] < 1 or x.shape[1] < 1 or gamma.shape[0] != x.shape[1]:
+        raise ValueError("gamma: expected [C] of x [n, C]")
+    if beta is not None:
+        beta_view = beta
+        if beta_view.shape[0] != x.shape[1]:
+            raise ValueError("beta: expected [C] of x [n, C]")
+        beta_data = &beta_view[0]
+    result = np.empty((x.shape[0], x.shape[1]), np.float32)
+    out = result
+    with nogil:
+        _rows.layernorm(&team, &x[0, 0], &gamma[0], beta_data, eps, &out[0, 0], x.shape[0], x.shape[1])
+    return result
+
+
+def softmax(const float[:, ::1] x not None, isa=None, int n_threads=1):
+    """[n, width] over its last axis."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef float[:, ::1] out
+    if x.shape[0] < 1 or x.shape[1] < 1:
+        raise ValueError("x: expected [n, width], not empty")
+    result = np.empty((x.shape[0], x.shape[1]), np.float32)
+    out = result
+    with nogil:
+        _rows.softmax(&team, &x[0, 0], &out[0, 0], x.shape[0], x.shape[1])
+    return result
+
+
+def activation(const float[::1] x not None, kind, isa=None, int n_threads=1):
+    """gelu_tanh, gelu_erf or relu of x [n]; kind "exp" gives exp."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef float[::1] out
+    cdef int code = -1 if kind == "exp" else ACTIVATIONS[kind]
+    if x.shape[0] < 1:
+        raise ValueError("x: expected [n], not empty")
+    result = np.empty(x.shape[0], np.float32)
+    out = result
+    with nogil:
+        if code < 0:
+            _rows.exp(&team, &x[0], &out[0], x.shape[0])
+        else:
+            _rows.activation(&team, code, &x[0], &out[0], x.shape[0])
+    return result

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row-by-row work in parallel: layer norm, softmax, activations, exp, embedding.
+
+Rows are shared out in chunks of about CHUNK numbers; few numbers stay on one thread.
+Numbers: csrc/rows.inc.h; a row's result does not depend on the chunk it is in.
+"""
+from cython.parallel cimport prange
+
+from gpt2cy.kernels.table cimport fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
+
+cdef enum:
+    CHUNK = 8192           # numbers of a task
+
+cdef double WORTH_A_TEAM = 3.0e4   # numbers
+
+cdef enum Op:
+    LAYERNORM, SOFTMAX, ACTIVATION, EXP, EMBED
+
+
+cdef struct Job:
+    const Team *team
+    Op op
+    const float *x
+    float *y
+    Py_ssize_t n, width
+    const float *gamma
+    const float *beta
+    float eps
+    int kind
+    const g2_rows *tokens
+    const g2_rows *positions
+    const int64_t *ids
+    const int64_t *at
+
+
+cdef void some_rows(const Job *job, Py_ssize_t first, Py_ssize_t end) noexcept nogil:
+    """Rows first .. end - 1."""
+    cdef const float *x = job.x + first * job.width if job.x != NULL else NULL
+    cdef float *y = job.y + first * job.width
+    cdef Py_ssize_t n = end - first, i
+    cdef fp_mode mode = g2_fp_enter()
+    if job.op == LAYERNORM:
+        job.team.table.layernorm(x, job.gamma, job.beta, job.eps, y, n, job.width)
+    elif job.op == SOFTMAX:
+        job.team.table.softmax(x, y, n, job.width)
+    elif job.op == ACTIVATION:
+        job.team.table.activation(job.kind, x, y, n * job.width)
+    elif job.op == EXP:
+        job.team.table.exp(x, y, n * job.width)
+    else:
+        for i in range(n):
+            g2_embed(job.tokens, job.ids[first + i], job.positions,
+                     job.at[first + i] if job.at != NULL else 0, job.width, y + i * job.width)
+    g2_fp_leave(mode)
+
+
+cdef void one_chunk(const Job *job, Py_ssize_t task, Py_ssize_t rows) noexcept nogil:
+    some_rows(job, task * rows, min((task + 1) * rows, job.n))
+
+
+cdef void run(const Job *job) noexcept nogil:
+    cdef Py_ssize_t rows, n_tasks, i
+    if <double>job.n * job.width < WORTH_A_TEAM or job.team.n_threads == 1:
+        some_rows(job, 0, job.n)
+        return
+    rows = max(<Py_ssize_t>1, CHUNK // job.width)
+    n_tasks = (job.n + rows - 1) // rows
+    for i in prange(n_tasks, schedule="dynamic", num_threads=job.team.n_threads):
+        one_chunk(job, i, rows)
+
+
+cdef Job blank(const Team *team, Op op, const float *x, float *y, Py_ssize_t n, Py_ssize_t width) noexcept nogil:
+    return Job(team, op, x, y, n, width, NULL, NULL, 0.0, 0, NULL, NULL, NULL, NULL)
+
+
+cdef void layernorm(const Team *team, const float *x, const float *gamma, const float *beta, float eps, float *y,
+                    Py_ssize_t n, Py_ssize_t width) noexcept nogil:
+    """y[n, width]; beta may be NULL; y may be x."""
+    cdef Job job = blank(team, LAYERNORM, x, y, n, width)
+    job.gamma = gamma
+    job.beta = beta
+    job.eps = eps
+    run(&job)
+
+
+cdef void softmax(const Team *team, const float *x, float *y, Py_ssize_t n, Py_ssize_t width) noexcept nogil:
+    """y[n, width], each row over its width; y may be x."""
+    cdef Job job = blank(team, SOFTMAX, x, y, n, width)
+    run(&job)
+
+
+cdef void activation(const Team *team, int kind, const float *x, float *y, Py_ssize_t n) noexcept nogil:
+    """y[n]; y may be x."""
+    cdef Job job = blank(team, ACTIVATION, x, y, n, 1)
+    job.kind = kind
+    run(&job)
+
+
+cdef void exp(const Team *team, const float *x, float *y, Py_ssize_t n) noexcept nogil:
+    """y[n]; y may be x."""
+    cdef Job job = blank(team, EXP, x, y, n, 1)
+    run(&job)
+
+
+cdef void embed(const Team *team, const g2_rows *tokens, const int64_t *ids, const g2_rows *positions,
+                const int64_t *at, float *x, Py_ssize_t n, Py_ssize_t width) noexcept nogil:
+    """x[n, width] = tokens[ids], plus positions[at] where `positions` is not NULL; indices are in range."""
+    cdef Job job = blank(team, EMBED, NULL, x, n, width)
+    job.tokens = tokens
+    job.ids = ids
+    job.positions = positions
+    job.at = at
+    run(&job)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""csrc/table.h and csrc/layout.h for Cython."""
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef extern from "table.h" nogil:
+    int G2_NUMERICS_VERSION
+    enum:
+        G2_PANEL, G2_BLOCK, G2_MAX_ROWS, G2_MAX_HEAD, G2_FLOAT32, G2_ATTENTION_SCRATCH
+        G2_LINEAR, G2_GELU_TANH, G2_GELU_ERF, G2_RELU
+
+    ctypedef struct g2_packed:
+        void *data
+        const float *scales
+        void *owner
+        int64_t k, n
+        int32_t dtype, panel, interleave
+
+    ctypedef struct g2_sequence:
+        int64_t row, n_rows, position
+        float **blocks
+        int64_t layer_stride
+
+    ctypedef struct g2_epilogue:
+        const float *bias
+        int activation
+        const float *residual
+        int64_t ld_residual
+        float *out
+        int64_t ld_out
+        float **out_rows
+
+    ctypedef struct g2_attention:
+        const float *q
+        int64_t ld_q, n_queries, position
+        float **blocks
+        int64_t keys, values, head_dim
+        float scale
+        float *out
+        int64_t ld_out
+        float *scratch
+
+    ctypedef struct g2_table:
+        const char *name
+        int fused, sliver, one_pass
+        void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
+                          int64_t ldb, float *c, int64_t ldc, int accumulate) noexcept nogil
+        void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
+                              int64_t col) noexcept nogil
+        void (*attention)(const g2_attention *a) noexcept nogil
+        void (*layernorm)(const float *x, const float *gamma, const float *beta, float eps, float *y,
+                          int64_t rows, int64_t width) noexcept nogil
+        void (*softmax)(const float *x, float *y, int64_t rows, int64_t width) noexcept nogil
+        void (*activation)(int kind, const float *x, float *y, int64_t n) noexcept nogil
+        void (*exp)(const float *x, float *y, int64_t n) noexcept nogil
+
+cdef extern from "layout.h" nogil:
+    ctypedef struct g2_rows:
+        const float *data
+        int64_t panel_stride, row_stride, column_stride
+
+    float *g2_element(const g2_packed *w, int64_t k, int64_t n)
+    void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, int64_t n0, int64_t columns,
+                        float *other, int64_t row_stride, int64_t column_stride, int out)
+    void g2_pack_sliver(const float *a, int64_t lda, int64_t h, int64_t k, float *sliver)
+    void g2_append(const g2_sequence *s, const float *qkv, int64_t width, int64_t head_dim, int64_t keys,
+                   int64_t first, int64_t n)
+    void g2_embed(const g2_rows *tokens, int64_t id, const g2_rows *positions, int64_t position,
+                  int64_t width, float *x)
+
+cdef extern from "fpmode.h" nogil:
+    ctypedef unsigned long long fp_mode "uint64_t"
+    fp_mode g2_fp_enter()
+    void g2_fp_leave(fp_mode found)

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+from gpt2cy.kernels.table cimport g2_table
+
+
+ctypedef struct Team:
+    const g2_table *table  # the kernels, the same for the whole call
+    int n_threads          # who computes: the constant team, or 1
+    int owned              # 1: this call has the team and gives it back
+
+cdef void join_team(Team *team) noexcept nogil
+cdef void leave_team(Team *team) noexcept nogil
+cdef int workers(const Team *team, double work, double least) noexcept nogil

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many threads compute, and which call has them.
+
+The default is the least of OpenMP's limit, the cgroup's CPU quota and the processors this process may use;
+it is read again at each call, so a later change of affinity or of OpenMP's limit counts.
+`set_num_threads` and GPT2CY_NUM_THREADS override it.  One call at a time has the team; a call
+that comes meanwhile computes with its own thread alone, and so does every call in a forked child of
+a process that had already used the team (GNU OpenMP does not survive a fork).  The bits are the same.
+"""
+import math
+import os
+
+from gpt2cy import _checks
+
+from gpt2cy.kernels cimport dispatch
+
+cdef extern from "host.h" nogil:
+    int G2_OPENMP
+    int g2_omp_limit()
+    int g2_affinity()
+
+cdef extern from "guard.h" nogil:
+    int g2_write_enter(int *state)
+    void g2_write_leave(int *state)
+
+cdef enum:
+    MOST = 256
+
+cdef int chosen = 0        # by set_num_threads; 0: the default
+cdef int quota = MOST      # of the cgroup, rounded up
+cdef int in_use = 0        # the team's lock
+cdef int ever_used = 0     # a team has run in this process
+cdef int alone = 0         # in a forked child: no team
+
+
+cdef int count() noexcept nogil:
+    """Threads that a call with the team computes with."""
+    cdef int n, processors
+    if G2_OPENMP == 0:
+        return 1
+    if chosen:
+        return chosen
+    n = min(g2_omp_limit(), quota)
+    processors = g2_affinity()
+    if processors > 0:
+        n = min(n, processors)
+    return max(1, min(n, <int>MOST))
+
+
+cdef void join_team(Team *team) noexcept nogil:
+    """Take the team for one call if it is free, else compute alone."""
+    global ever_used
+    team.table = dispatch.current()
+    team.n_threads = 1
+    team.owned = 0
+    if not alone and count() > 1 and g2_write_enter(&in_use):
+        team.owned = 1
+        team.n_threads = count()
+        ever_used = 1
+
+
+cdef void leave_team(Team *team) noexcept nogil:
+    if team.owned:
+        team.owned = 0
+        g2_write_leave(&in_use)
+
+
+cdef int workers(const Team *team, double work, double least) noexcept nogil:
+    """The whole team, or one thread where `work` is less than `least`: never a number between."""
+    return team.n_threads if work >= least else 1
+
+
+def set_num_threads(n):
+    """Compute with `n` threads from the next call on; ``None`` returns to the default.
+
+    Parameters
+    ----------
+    n : int or None
+        1 to 256.  Results do not depend on it, to the bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `n` is not an integer in that range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> gpt2cy.set_num_threads(1)
+    >>> gpt2cy.get_num_threads()
+    1
+    >>> gpt2cy.set_num_threads(None)
+    """
+    global chosen
+    chosen = 0 if n is None else _checks.integer("n", n, 1, MOST)
+
+
+def get_num_threads():
+    """Threads that the next call computes with.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> gpt2cy.get_num_threads() >= 1
+    True
+    """
+    return 1 if alone else count()
+
+
+def openmp_version():
+    """OpenMP's date as yyyymm, or 0 for a serial build."""
+    return G2_OPENMP
+
+
+def cgroup_quota(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
+    """Processors that the cgroup's quota allows, rounded up; None where there is no quota.
+
+    Parameters
+    ----------
+    root, membership : str
+        Where cgroups are mounted, and the file that says which one this process is in.
+    """
+    paths = [("", "")]
+    try:
+        with open(membership) as file:
+            for line in file:
+                _, controllers, path = line.rstrip("\n").split(":", 2)
+                paths.append((controllers, path))
+    except (OSError, ValueError):
+        pass
+    quotas = []
+    for controllers, path in paths:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in ("", "cpu", "cpu,cpuacct"):
+            # A limit on any group above holds too.
+            parts = [part for part in path.split("/") if part]
+            for depth in range(len(parts) + 1):
+                quotas.append(_quota_of(os.path.join(root, mount, *parts[:depth])))
+    quotas = [found for found in quotas if found]
+    return max(1, math.ceil(min(quotas))) if quotas else None
+
+
+def _quota_of(group):
+    """Quota over period of one group: cpu.max (v2) or cpu.cfs_* (v1); None where unlimited."""
+    try:
+        with open(os.path.join(group, "cpu.max")) as file:
+            limit, period = file.read().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        with open(os.path.join(group, "cpu.cfs_quota_us")) as file:
+            limit = int(file.read())
+        with open(os.path.join(group, "cpu.cfs_period_us")) as file:
+            period = int(file.read())
+        return limit / period if limit > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _after_fork_in_child():
+    global alone, in_use
+    alone = ever_used
+    in_use = 0
+
+
+def _start():
+    global quota, chosen
+    found = cgroup_quota()
+    quota = min(MOST, found) if found else MOST
+    wanted = os.environ.get("GPT2CY_NUM_THREADS")
+    if wanted:
+        try:
+            chosen = _checks.integer("GPT2CY_NUM_THREADS", int(wanted), 1, MOST)
+        except ValueError:
+            raise ValueError(f"GPT2CY_NUM_THREADS: expected an integer from 1 to {MOST}, got {wanted!r}") from None
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+_start()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the golden logits ``hf_*.npz`` beside this file, from transformers' ``GPT2LMHeadModel``.
+
+Run by hand, in an environment of its own::
+
+    pip install torch==2.13.0 transformers==5.24.0
+    python tests/golden/make_golden.py
+
+A file holds ``config`` (JSON of GPTConfig's arguments), ``scale`` (of the weights, see ``formula.weights``),
+``tokens`` [B, T], float32 ``logits`` [B, T, V] and ``versions`` (JSON). The weights are not in it:
+``formula.py`` makes them again.
+"""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import formula
+import numpy as np
+import torch
+import transformers
+
+FOLDER = Path(__file__).parent
+
+HF_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
+
+# No two of vocabulary, positions, C, 3C, 4C, n_inner, heads, head width, layers, B and T are equal: a swapped
+# axis raises.
+PLAIN = {
+    "vocab_size": 61,
+    "n_embd": 12,
+    "n_heads": 2,
+    "n_layers": 3,
+    "block_size": 29,
+    "n_inner": None,
+    "activation": "gelu_tanh",
+    "layer_norm_eps": 1e-5,
+    "bias": True,
+    "tie_weights": True,
+    "lm_head_bias": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
+BATCH, TIME = 5, 7
+
+# name: (what differs from PLAIN, scale of the weights, B, T)
+CASES = {
+    "plain": ({}, 1.0, BATCH, TIME),
+    "full_context": ({}, 1.0, BATCH, 29),
+    "one_token": ({}, 1.0, BATCH, 1),
+    "untied": ({"tie_weights": False}, 1.0, BATCH, TIME),
+    "n_inner": ({"n_inner": 20}, 1.0, BATCH, TIME),
+    "inverse_layer": ({"scale_attn_by_inverse_layer_idx": True}, 1.0, BATCH, TIME),
+    "unscaled": ({"scale_attn_weights": False}, 1.0, BATCH, TIME),
+    "unscaled_inverse_layer": (
+        {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True},
+        1.0,
+        BATCH,
+        TIME,
+    ),
+    "gelu_erf": ({"activation": "gelu_erf"}, 1.0, BATCH, TIME),
+    "relu": ({"activation": "relu"}, 1.0, BATCH, TIME),
+    "head_dim_1": ({"n_heads": 12}, 1.0, BATCH, TIME),
+    "one_head": ({"n_heads": 1}, 1.0, BATCH, TIME),
+    # Rows of variance near 1e-6: what eps is, and that it is inside the root, decides the result.
+    "eps_1e-5_small": ({"tie_weights": False}, 3e-3, BATCH, TIME),
+    "eps_1e-3_small": ({"tie_weights": False, "layer_norm_eps": 1e-3}, 3e-3, BATCH, TIME),
+    "eps_1e-12_small": ({"tie_weights": False, "layer_norm_eps": 1e-12}, 3e-3, BATCH, TIME),
+    # More than one block of 64 keys, and widths that are multiples of no vector's.
+    "long": (
+        {"vocab_size": 97, "n_embd": 35, "n_heads": 5, "n_layers": 2, "block_size": 150},
+        1.0,
+        3,
+        131,
+    ),
+}
+
+
+def hf_model(config, params):
+    """Build a ``GPT2LMHeadModel`` in eval mode from a configuration and weights under our names."""
+    hf_config = transformers.GPT2Config(
+        vocab_size=config.vocab_size,
+        n_positions=config.block_size,
+        n_embd=config.n_embd,
+        n_layer=config.n_layers,
+        n_head=config.n_heads,
+        n_inner=config.n_inner,
+        activation_function=HF_ACTIVATIONS[config.activation],
+        layer_norm_epsilon=config.layer_norm_eps,
+        scale_attn_weights=config.scale_attn_weights,
+        scale_attn_by_inverse_layer_idx=config.scale_attn_by_inverse_layer_idx,
+        tie_word_embeddings=config.tie_weights,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model = transformers.GPT2LMHeadModel(hf_config)
+    if "lm_head.bias" in params:
+        model.lm_head.bias = torch.nn.Parameter(torch.empty(config.vocab_size))
+    state = {
+        name if name.startswith("lm_head.") else f"transformer.{name}": torch.tensor(np.asarray(values))
+        for name, values in params.items()
+    }
+    if config.tie_weights:
+        state["lm_head.weight"] = state["transformer.wte.weight"]
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def hf_logits(model, tokens):
+    """Return the logits [B, T, V] of all positions as a NumPy array."""
+    with torch.no_grad():
+        return model(torch.tensor(tokens), use_cache=False).logits.numpy()
+
+
+def main():
+    """Write every case and report the sizes."""
+    versions = {package.__name__: package.__version__ for package in (torch, transformers, np)}
+    for name, (changes, scale, batch, time) in CASES.items():
+        config = SimpleNamespace(**PLAIN | changes)
+        tokens = formula.tokens(config, batch, time)
+        logits = hf_logits(hf_model(config, formula.weights(config, scale)), tokens)
+        path = FOLDER / f"hf_{name}.npz"
+        np.savez_compressed(
+            path,
+            config=json.dumps(vars(config)),
+            scale=scale,
+            tokens=tokens,
+            logits=logits,
+            versions=json.dumps(versions),
+        )
+        print(f"{path.name:32} logits {logits.shape!s:14} {path.stat().st_size:8,} bytes")
+
+
+if __name__ == "__main__":
+    main()
