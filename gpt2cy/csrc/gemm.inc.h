@@ -15,13 +15,14 @@
 /* `rows`, `width` and, where it can be, `rs` are constants at each call, so the two inner loops
  * vanish and `sum` becomes registers. */
 INLINE void tile(const int rows, const int width, int64_t k, const float *a, int64_t rs, int64_t ks,
-                 const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
-    vf sum[rows][width];
+                 const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {
+    vf sum[G2_MAX_ROWS][G2_TILE_WIDTH];
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < width; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
     for (; k > 0; k--, a += ks, b += ldb) {
-        vf row[width];
+        vf row[G2_TILE_WIDTH];
+        if (ahead) __builtin_prefetch(ahead, 0, 2), ahead += G2_LINE;
         UNROLL for (int j = 0; j < width; j++) row[j] = v_load(b + j * G2_VL);
         UNROLL for (int i = 0; i < rows; i++) {
             vf left = v_splat(a[i * rs]);
@@ -34,65 +35,49 @@ INLINE void tile(const int rows, const int width, int64_t k, const float *a, int
 
 /* All 32 columns in G2_PANEL / (width G2_VL) parts. */
 INLINE void panel_tile(const int rows, const int width, int64_t k, const float *a, int64_t rs,
-                       int64_t ks, const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
+                       int64_t ks, const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {
     for (int col = 0; col < G2_PANEL; col += width * G2_VL)
-        tile(rows, width, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate);
+        tile(rows, width, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead);
 }
 
 #if G2_TILE_ROWS == 14
 #define EACH_ROW_COUNT(CASE) \
     CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) \
     CASE(12) CASE(13) CASE(14)
-#define EACH_TALL_COUNT(CASE) \
-    CASE(15) CASE(16) CASE(17) CASE(18) CASE(19) CASE(20) CASE(21) CASE(22) CASE(23) CASE(24) \
-    CASE(25) CASE(26) CASE(27) CASE(28)
 #else
 #define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#define EACH_TALL_COUNT(CASE)
 #endif
 
 /* One function a row count and a way of reading `a`: rs = 1 (a sliver) or G2_BLOCK (attention
  * weights) known to the compiler, any other rs not. */
 #define TILE_FUNCTIONS(ROWS)                                                                              \
     FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, const float *b, int64_t ldb,       \
-                                float *c, int64_t ldc, int accumulate) {                                  \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, 1, ks, b, ldb, c, ldc, accumulate);                         \
+                                float *c, int64_t ldc, int accumulate, const float *ahead) {                                  \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead);                         \
     }                                                                                                     \
     FUNCTION void weights_##ROWS(int64_t k, const float *a, const float *b, int64_t ldb, float *c,        \
-                                 int64_t ldc, int accumulate) {                                           \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate);                   \
+                                 int64_t ldc, int accumulate, const float *ahead) {                                           \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead);                   \
     }                                                                                                     \
     FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,       \
-                                 int64_t ldb, float *c, int64_t ldc, int accumulate) {                    \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, rs, ks, b, ldb, c, ldc, accumulate);                        \
-    }
-#define TALL_FUNCTION(ROWS)                                                                               \
-    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, const float *b, int64_t ldb,       \
-                                float *c, int64_t ldc, int accumulate) {                                  \
-        panel_tile(ROWS, 1, k, a, 1, ks, b, ldb, c, ldc, accumulate);                                     \
+                                 int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {                    \
+        panel_tile(ROWS, G2_TILE_WIDTH, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead);                        \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
-EACH_TALL_COUNT(TALL_FUNCTION)
 
-/* m <= G2_TILE_ROWS; rs is 1, G2_BLOCK or anything else. */
-INLINE void any_tile(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                     int64_t ldb, float *c, int64_t ldc, int accumulate) {
+/* rs is 1, G2_BLOCK or anything else. */
+FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks,
+                               const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate,
+                               const float *ahead) {
 #define SLIVER(ROWS) \
-    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate); return;
+    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead); return;
 #define WEIGHTS(ROWS) \
-    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate); return;
+    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead); return;
 #define STRIDED(ROWS) \
-    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate); return;
+    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead); return;
     if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
     else if (rs == G2_BLOCK && ks == 1) switch (m) { EACH_ROW_COUNT(WEIGHTS) }
     else switch (m) { EACH_ROW_COUNT(STRIDED) }
-}
-
-FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks,
-                               const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate) {
-    if (rs == 1) switch (m) { EACH_TALL_COUNT(SLIVER) }
-    for (; m > 0; m -= G2_TILE_ROWS, a += G2_TILE_ROWS * rs, c += G2_TILE_ROWS * ldc)
-        any_tile(m < G2_TILE_ROWS ? m : G2_TILE_ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate);
 }
 
 INLINE vf activate(const int kind, vf x) {

@@ -29,7 +29,6 @@ const g2_table PASTE(g2_table, G2_ISA) = {
     .name = TEXT(G2_ISA),
     .fused = G2_FUSED,
     .sliver = G2_TILE_ROWS,
-    .one_pass = G2_TILE_ROWS == 14 ? G2_MAX_ROWS : G2_TILE_ROWS,
     .gemm_tile = NAMED(gemm_tile),
     .gemm_epilogue = NAMED(gemm_epilogue),
     .attention = NAMED(attention),

@@ -76,7 +76,9 @@ static float lanes_max(float *lane) {
 }
 
 static void gemm_tile_ref(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                          int64_t ldb, float *c, int64_t ldc, int accumulate) {
+                          int64_t ldb, float *c, int64_t ldc, int accumulate,
+                          const float *ahead) {
+    (void)ahead;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < G2_PANEL; j++) {
             float sum = accumulate ? c[i * ldc + j] : 0.0f;
@@ -188,7 +190,6 @@ const g2_table g2_table_ref = {
     .name = "ref",
     .fused = 1,
     .sliver = 4,
-    .one_pass = 4,
     .gemm_tile = gemm_tile_ref,
     .gemm_epilogue = gemm_epilogue_ref,
     .attention = attention_ref,

@@ -23,7 +23,8 @@
 enum { G2_PANEL = 32 };     /* columns of a panel, on every instruction set */
 enum { G2_LANES = 16 };     /* partial sums of a row reduction, on every instruction set */
 enum { G2_BLOCK = 64 };     /* positions of a key/value block, aligned to absolute position */
-enum { G2_MAX_ROWS = 28 };  /* most rows of one register tile, over all instruction sets */
+enum { G2_MAX_ROWS = 14 };  /* most rows of a register tile, over all instruction sets */
+enum { G2_LINE = 16 };      /* floats of a cache line */
 enum { G2_MAX_HEAD = 256 }; /* widest attention head */
 
 enum { G2_FLOAT32 = 0 }; /* g2_packed.dtype; 16-bit pairs, int8 quads and int4 come later */
@@ -76,14 +77,14 @@ typedef struct { /* up to `sliver` consecutive queries of one head of one sequen
 typedef struct {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
-    int sliver;   /* rows of the register tile that reaches the peak */
-    int one_pass; /* most rows for which a panel is read from memory once */
+    int sliver;   /* rows of the register tile that fills the registers */
 
     /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
-     * `accumulate`, at c.  a[i, p] is a[i rs + p ks]; 1 <= m <= one_pass; c 64-byte aligned,
-     * ldc a multiple of 16; b of any alignment, 32 floats readable in each of its k rows. */
+     * `accumulate`, at c.  a[i, p] is a[i rs + p ks]; 1 <= m <= sliver; 32 floats are readable in
+     * each of b's k rows.  Where `ahead` is not NULL, k cache lines from there are prefetched. */
     void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                      int64_t ldb, float *c, int64_t ldc, int accumulate);
+                      int64_t ldb, float *c, int64_t ldc, int accumulate,
+                      const float *ahead);
     /* Bias, activation, residual, store: tile[m, 32] to rows row.. and columns col..col+n-1. */
     void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                           int64_t col);

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The matrix product out[m, N] = epilogue(a[m, K] w[K, N]), w packed.
 
-    few rows (m <= one_pass)   one sliver; a task is some panels; each weight is read from memory once
-    more rows                  a task is (some slivers) x (some panels); K in blocks, so that a
-                               block's slivers stay in the second-level cache while panels pass
+A task is some slivers by some panels, all of K in blocks:
+
+    few rows    one sliver, K in one block: a weight is read from memory once, in order
+    more        each block of a panel meets all slivers before the next block: still in order
+    many        slivers no longer fit the second-level cache: a block's slivers stay there while a group
+                of panels passes
 
 Design
 ------
@@ -22,6 +25,7 @@ cdef enum:
     K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
     CHUNK_ROWS = 168      # rows of a task
     GROUP_PANELS = 8      # most panels of a task
+    NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole
     TASKS_EACH = 4        # least tasks a thread, so that a slow core holds nobody up
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
@@ -38,7 +42,7 @@ cdef struct Product:
     float *tiles           # TILE_FLOATS a thread
     Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
     Py_ssize_t n_panels, group, n_groups    # panels; panels of a task; tasks one after the other
-    Py_ssize_t k_block
+    Py_ssize_t k_block, span   # K of a block; panels that take turns within a block
 
 
 cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
@@ -61,32 +65,41 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
     """One task: its panels against its slivers, all of K."""
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
-    cdef Py_ssize_t k = p.w.k, k0 = 0, depth, panel, sliver, row, height
+    cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height
     cdef const float *b
+    cdef const float *ahead
     cdef float *tile
     cdef fp_mode mode = g2_fp_enter()
-    while k0 < k:
-        depth = min(p.k_block, k - k0)
-        tile = p.tiles + thread * <Py_ssize_t>TILE_FLOATS
-        for panel in range(g0, g1):
-            b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
-            for sliver in range(s0, s1):
-                row = first_row(p, sliver)
-                height = first_row(p, sliver + 1) - row
-                p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
-                                       tile, G2_PANEL, k0 > 0)
-                if k0 + depth == k:
-                    p.team.table.gemm_epilogue(p.e, tile, height, min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
-                                               row, panel * G2_PANEL)
-                if p.k_block < k:   # else the next tile takes this one's place, in the nearest cache
-                    tile += height * G2_PANEL
-        k0 += depth
+    while panel0 < g1:
+        panel1 = min(panel0 + p.span, g1)
+        k0 = 0
+        while k0 < k:
+            depth = min(p.k_block, k - k0)
+            tile = p.tiles + thread * <Py_ssize_t>TILE_FLOATS
+            for panel in range(panel0, panel1):
+                b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
+                for sliver in range(s0, s1):
+                    row = first_row(p, sliver)
+                    height = first_row(p, sliver + 1) - row
+                    # The first sliver waits for memory; the next two fetch what the block after this
+                    # one needs, half of it each.
+                    ahead = b + depth * G2_PANEL if 1 <= sliver - s0 <= 2 else NULL
+                    p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
+                                           tile, G2_PANEL, k0 > 0, ahead)
+                    if k0 + depth == k:
+                        p.team.table.gemm_epilogue(p.e, tile, height,
+                                                   min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
+                                                   row, panel * G2_PANEL)
+                    if p.k_block < k:   # else the next tile takes this one's place, in the nearest cache
+                        tile += height * G2_PANEL
+            k0 += depth
+        panel0 = panel1
     g2_fp_leave(mode)
 
 
 cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
                const g2_packed *w, const g2_epilogue *e, float *scratch) noexcept nogil:
-    cdef Py_ssize_t most = team.table.one_pass if m <= team.table.one_pass else team.table.sliver
+    cdef Py_ssize_t most = team.table.sliver
     p.team = team
     p.a = a
     p.lda = lda
@@ -104,6 +117,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.group = p.n_panels * p.n_chunks // (team.n_threads * TASKS_EACH)
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
     p.n_groups = up(p.n_panels, p.group)
+    p.span = 1 if m * w.k <= NEAR_FLOATS else p.group
 
 
 cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m, const g2_packed *w,

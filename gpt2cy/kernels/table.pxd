@@ -42,9 +42,10 @@ cdef extern from "table.h" nogil:
 
     ctypedef struct g2_table:
         const char *name
-        int fused, sliver, one_pass
+        int fused, sliver
         void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                          int64_t ldb, float *c, int64_t ldc, int accumulate) noexcept nogil
+                          int64_t ldb, float *c, int64_t ldc, int accumulate,
+                          const float *ahead) noexcept nogil
         void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                               int64_t col) noexcept nogil
         void (*attention)(const g2_attention *a) noexcept nogil
