@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPT-2 class models on the CPU, with the machine's full speed and the same bits everywhere.
+
+>>> import gpt2cy
+>>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+>>> model([[72, 101, 108, 108, 111]]).shape
+(1, 5, 512)
+"""
+
+from gpt2cy._build_info import show_config
+from gpt2cy._version import __version__
+from gpt2cy.cache import KVCache
+from gpt2cy.config import GPTConfig
+from gpt2cy.kernels.threads import get_num_threads, set_num_threads
+from gpt2cy.layers import MLP, Attention, Block, Embedding, LayerNorm, Linear
+from gpt2cy.layers.functional import gelu, gelu_erf, relu, softmax
+from gpt2cy.model import GPT
+
+__all__ = [
+    "GPT",
+    "MLP",
+    "Attention",
+    "Block",
+    "Embedding",
+    "GPTConfig",
+    "KVCache",
+    "LayerNorm",
+    "Linear",
+    "__version__",
+    "gelu",
+    "gelu_erf",
+    "get_num_threads",
+    "relu",
+    "set_num_threads",
+    "show_config",
+    "softmax",
+]

@@ -17,6 +17,7 @@ import numpy as np
 
 MAX_HEAD_DIM = 256
 MAX_BYTES = 2**63 - 1
+MAX_SIDE = 2**40  # of a matrix: a product of two sides is checked by matrix_size
 
 _INT64 = np.dtype(np.int64)
 _UINT64 = np.dtype(np.uint64)
@@ -337,6 +338,20 @@ def rows(name: str, x, width: int) -> np.ndarray:
             f"{name}: expected shape [..., {width}] with at least one row, got shape {_shape(array.shape)}"
         )
     return np.ascontiguousarray(_float32(name, array))
+
+
+def numbers(name: str, x) -> np.ndarray:
+    """Return real numbers of any shape, at least one, as C-contiguous float32."""
+    array = _array(name, x)
+    if array.ndim == 0:
+        return rows(name, array.reshape(1), 1).reshape(())
+    return rows(name, array, array.shape[-1])
+
+
+def matrix_size(names: str, n_rows: int, n_columns: int) -> None:
+    """Refuse a matrix whose bytes overflow; whether it fits the memory is found out when it is allocated."""
+    if n_rows * (n_columns + 32) * 4 > MAX_BYTES // 2:
+        raise ValueError(f"{names}: expected a matrix of at most {MAX_BYTES // 2} bytes, got [{n_rows}, {n_columns}]")
 
 
 def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:

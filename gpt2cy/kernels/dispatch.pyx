@@ -14,6 +14,21 @@ cdef extern from "table.h" nogil:
     int g2_supported(const g2_table *table)
 
 
+cdef extern from *:
+    """
+    #ifndef GPT2CY_BUILD
+    #define GPT2CY_BUILD "unknown"
+    #endif
+    #ifdef __clang__
+    #define G2_COMPILER "Clang " __clang_version__
+    #else
+    #define G2_COMPILER "GCC " __VERSION__
+    #endif
+    """
+    const char *GPT2CY_BUILD
+    const char *G2_COMPILER
+
+
 cdef const g2_table *in_use = NULL
 
 
@@ -58,6 +73,16 @@ def use(str name):
     """Take another instruction set from the next call on; for tests and benchmarks."""
     global in_use
     in_use = find(name)
+
+
+def compiler():
+    """Name and version of the C compiler."""
+    return G2_COMPILER.decode()
+
+
+def build():
+    """How this was built: "optimised" or "debug", and whether serial."""
+    return GPT2CY_BUILD.decode()
 
 
 def numerics_version():

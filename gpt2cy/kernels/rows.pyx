@@ -14,7 +14,7 @@ cdef enum:
 cdef double WORTH_A_TEAM = 3.0e4   # numbers
 
 cdef enum Op:
-    LAYERNORM, SOFTMAX, ACTIVATION, EXP, EMBED
+    LAYERNORM, SOFTMAX, ACTIVATION, EXP, ADD, EMBED
 
 
 cdef struct Job:
@@ -47,6 +47,9 @@ cdef void some_rows(const Job *job, Py_ssize_t first, Py_ssize_t end) noexcept n
         job.team.table.activation(job.kind, x, y, n * job.width)
     elif job.op == EXP:
         job.team.table.exp(x, y, n * job.width)
+    elif job.op == ADD:
+        for i in range(n * job.width):
+            y[i] = x[i] + y[i] if job.kind else x[i]
     else:
         for i in range(n):
             g2_embed(job.tokens, job.ids[first + i], job.positions,
@@ -99,6 +102,13 @@ cdef void activation(const Team *team, int kind, const float *x, float *y, Py_ss
 cdef void exp(const Team *team, const float *x, float *y, Py_ssize_t n) noexcept nogil:
     """y[n]; y may be x."""
     cdef Job job = blank(team, EXP, x, y, n, 1)
+    run(&job)
+
+
+cdef void add(const Team *team, const float *x, float *y, Py_ssize_t n, bint accumulate) noexcept nogil:
+    """y[n] = x + y if `accumulate`, else x: what a fused residual does at the end of a product."""
+    cdef Job job = blank(team, ADD, x, y, n, 1)
+    job.kind = accumulate
     run(&job)
 
 

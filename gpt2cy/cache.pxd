@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+from gpt2cy.kernels.table cimport g2_sequence
+
+
+ctypedef struct Slot:
+    Py_ssize_t length
+    float **table              # block i, or NULL
+
+
+cdef class KVCache:
+    cdef readonly Py_ssize_t batch_size, capacity, n_layers, n_heads, n_embd
+    cdef Slot *slots
+    cdef int busy
+    cdef Py_ssize_t n_blocks(self) noexcept
+    cdef Py_ssize_t layer_floats(self) noexcept
+    cdef size_t block_nbytes(self) noexcept
+    cdef float *new_block(self) except NULL
+    cdef void cut(self, Py_ssize_t slot, Py_ssize_t length) noexcept
+    cdef int enter(self) except -1
+    cdef void leave(self) noexcept
+    cdef int reserve(self, Py_ssize_t slot, Py_ssize_t n_new) except -1
+    cdef void describe(self, Py_ssize_t slot, g2_sequence *s) noexcept
+    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVCache: the keys and values of what a model has read, so that it need not read it again.
+
+    slot     one sequence: its length and a table of blocks
+    block    64 positions of every layer, counted: copies of a cache share it until one of them
+             writes to it [layer][ keys [head][head_dim][64] | values [head][64][head_dim] ]
+
+Blocks come when they are needed and go when the last cache that holds them lets go.  A length advances only
+when a call has ended, so an error in between leaves the cache as it was.
+"""
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL, g2_sequence
+
+from gpt2cy import _checks
+from gpt2cy.config import GPTConfig
+
+cdef extern from "host.h" nogil:
+    void *g2_allocate(size_t nbytes)
+    void g2_free(void *p)
+
+cdef extern from "guard.h" nogil:
+    int g2_write_enter(int *state)
+    void g2_write_leave(int *state)
+    int g2_count_up(int *count)
+    int g2_count_down(int *count)
+    int g2_count(const int *count)
+
+cdef enum:
+    HEADER = 16   # floats before a block's data, which hold its count
+
+
+cdef int *count_of(float *block) noexcept nogil:
+    return <int *>(block - HEADER)
+
+
+cdef void release(float *block) noexcept nogil:
+    """One holder less; the last one frees."""
+    if block != NULL and g2_count_down(count_of(block)) == 0:
+        g2_free(block - HEADER)
+
+
+cdef class KVCache:
+    """Keys and values of past tokens, one slot a sequence.
+
+    Parameters
+    ----------
+    config : GPTConfig
+        Of the model that will use it; `GPT.new_cache` fills it in.
+    batch_size : int
+        Number of slots: rows of the batches it will be used with.
+    capacity : int, optional
+        Most positions of a slot; the model's `block_size` by default.
+
+    Attributes
+    ----------
+    batch_size, capacity : int
+    lengths : list of int
+        Positions held by each slot.
+    nbytes : int
+        Bytes of the blocks held now, in steps of 64 positions; a block shared with a copy counts in both.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+    >>> cache = model.new_cache()
+    >>> logits = model.next_logits([5, 6, 7], cache=cache)
+    >>> logits = model.next_logits([8], cache=cache)
+    >>> cache.lengths
+    [4]
+    """
+
+    def __cinit__(self, config, batch_size=1, capacity=None):
+        cdef Py_ssize_t i
+        if not isinstance(config, GPTConfig):
+            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        slots = _checks.integer("batch_size", batch_size, 1, 2**31)
+        most = config.block_size
+        if capacity is not None:
+            most = _checks.integer("capacity", capacity, 1, config.block_size)
+        self.n_layers = config.n_layers
+        self.n_heads = config.n_heads
+        self.n_embd = config.n_embd
+        self.slots = <Slot *>calloc(slots, sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError(f"cannot allocate a cache of {slots:,} slots: reduce batch_size")
+        self.batch_size = slots
+        self.capacity = most
+        for i in range(self.batch_size):
+            self.slots[i].table = <float **>calloc(self.n_blocks(), sizeof(float *))
+            if self.slots[i].table == NULL:
+                raise MemoryError(f"cannot allocate a cache of {slots:,} slots: reduce batch_size or capacity")
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        if self.slots != NULL:
+            for i in range(self.batch_size):
+                if self.slots[i].table != NULL:
+                    self.cut(i, 0)
+                    free(self.slots[i].table)
+            free(self.slots)
+
+    cdef Py_ssize_t n_blocks(self) noexcept:
+        """Blocks of a full slot."""
+        return (self.capacity + G2_BLOCK - 1) // G2_BLOCK
+
+    cdef Py_ssize_t layer_floats(self) noexcept:
+        return 2 * self.n_embd * G2_BLOCK
+
+    cdef size_t block_nbytes(self) noexcept:
+        """Header, all layers, and room for a panel that starts in the last head."""
+        return (HEADER + <size_t>self.n_layers * self.layer_floats() + G2_PANEL) * sizeof(float)
+
+    cdef float *new_block(self) except NULL:
+        cdef float *block = <float *>g2_allocate(self.block_nbytes())
+        if block == NULL:
+            raise MemoryError(f"cannot allocate {self.block_nbytes():,} bytes for 64 positions of the cache")
+        block += HEADER
+        count_of(block)[0] = 1
+        return block
+
+    cdef void cut(self, Py_ssize_t slot, Py_ssize_t length) noexcept:
+        """Keep the first `length` positions."""
+        cdef Py_ssize_t i
+        for i in range((length + G2_BLOCK - 1) // G2_BLOCK, self.n_blocks()):
+            release(self.slots[slot].table[i])
+            self.slots[slot].table[i] = NULL
+        self.slots[slot].length = length
+
+    cdef int enter(self) except -1:
+        if not g2_write_enter(&self.busy):
+            raise RuntimeError("cache: in use by another call")
+        return 0
+
+    cdef void leave(self) noexcept:
+        g2_write_leave(&self.busy)
+
+    cdef int reserve(self, Py_ssize_t slot, Py_ssize_t n_new) except -1:
+        """Blocks of its own for the next n_new positions of a slot."""
+        cdef Slot *s = self.slots + slot
+        cdef Py_ssize_t i
+        cdef float *fresh
+        for i in range(s.length // G2_BLOCK, (s.length + n_new - 1) // G2_BLOCK + 1):
+            if s.table[i] == NULL:
+                s.table[i] = self.new_block()
+            elif g2_count(count_of(s.table[i])) > 1:
+                fresh = self.new_block()
+                memcpy(fresh, s.table[i], <size_t>self.n_layers * self.layer_floats() * sizeof(float))
+                release(s.table[i])
+                s.table[i] = fresh
+        return 0
+
+    cdef void describe(self, Py_ssize_t slot, g2_sequence *s) noexcept:
+        s.position = self.slots[slot].length
+        s.blocks = self.slots[slot].table
+        s.layer_stride = self.layer_floats()
+
+    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept:
+        self.slots[slot].length += n_new
+
+    @property
+    def lengths(self):
+        return [self.slots[i].length for i in range(self.batch_size)]
+
+    @property
+    def nbytes(self):
+        cdef Py_ssize_t i, j, count = 0
+        for i in range(self.batch_size):
+            for j in range(self.n_blocks()):
+                count += self.slots[i].table[j] != NULL
+        return count * self.block_nbytes()
+
+    def truncate(self, n):
+        """Keep only the first n positions of every slot; shorter slots stay as they are.
+
+        Parameters
+        ----------
+        n : int, or one int a slot
+            From 0 to the slot's length; a single int, to the longest slot's.
+        """
+        cdef Py_ssize_t i
+        lengths = self.lengths
+        if isinstance(n, (list, tuple)):
+            if len(n) != self.batch_size:
+                raise ValueError(f"n: expected {self.batch_size} lengths, one a slot, got {len(n)}")
+            keep = [_checks.integer(f"n[{i}]", item, 0, lengths[i]) for i, item in enumerate(n)]
+        else:
+            most = _checks.integer("n", n, 0, max(lengths))
+            keep = [min(most, length) for length in lengths]
+        self.enter()
+        try:
+            for i in range(self.batch_size):
+                self.cut(i, keep[i])
+        finally:
+            self.leave()
+
+    def reset(self):
+        """Forget everything, and give the memory back."""
+        self.truncate(0)
+
+    def copy(self):
+        """A cache that goes on from here on its own; blocks are shared until one of the two writes to them."""
+        cdef KVCache other = KVCache.__new__(
+            KVCache, GPTConfig(1, self.n_embd, self.n_heads, self.n_layers, self.capacity), self.batch_size)
+        cdef Py_ssize_t i, j
+        self.enter()
+        try:
+            for i in range(self.batch_size):
+                other.slots[i].length = self.slots[i].length
+                for j in range(self.n_blocks()):
+                    if self.slots[i].table[j] != NULL:
+                        g2_count_up(count_of(self.slots[i].table[j]))
+                        other.slots[i].table[j] = self.slots[i].table[j]
+        finally:
+            self.leave()
+        return other
+
+    def __repr__(self):
+        return (f"KVCache(batch_size={self.batch_size}, capacity={self.capacity}, lengths={self.lengths}, "
+                f"nbytes={self.nbytes:,})")

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention: causal self-attention with all heads in one projection.
+
+    x [n, C]  ->  c_attn [C, 3 C]: q k v side by side
+              ->  each head: softmax(scale q k^T) v over the positions up to its own
+              ->  heads side by side [n, C]  ->  c_proj [C, C]
+
+Keys and values go to the sequence's blocks first: the cache's where there is one, else the call's own.
+"""
+import math
+
+import numpy as np
+
+from libc.string cimport memcpy
+
+from gpt2cy.kernels cimport attention as kernel
+from gpt2cy.kernels cimport rows
+from gpt2cy.kernels.table cimport G2_LINEAR
+from gpt2cy.layers.linear cimport linear_nbytes
+from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
+
+from gpt2cy import _checks
+
+
+cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
+    return linear_nbytes(n_embd, 3 * n_embd, bias) + linear_nbytes(n_embd, n_embd, bias)
+
+
+cdef class Attention:
+    """Causal multi-head self-attention.
+
+    Parameters
+    ----------
+    n_embd : int
+        Width C of a row.
+    n_heads : int
+        Heads H; must divide C into heads of at most 256.
+    bias : bool
+        Whether the two projections have a bias.
+    scale_attn_weights : bool
+        Whether scores are divided by the root of the head's width.
+    scale_attn_by_inverse_layer_idx : bool
+        Whether scores are divided by `layer_idx` + 1 too.
+    layer_idx : int
+        Which block this is in, from 0.
+    seed : int, optional
+        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+
+    Attributes
+    ----------
+    c_attn, c_proj : Linear
+        [C, 3 C] and [C, C].
+    n_heads, head_dim : int
+    scale : float
+        What scores are multiplied by.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> attention = gpt2cy.Attention(8, n_heads=2, seed=0)
+    >>> attention.head_dim, attention([[[0.0] * 8] * 3]).shape
+    (4, (1, 3, 8))
+    """
+
+    def __cinit__(self, n_embd, n_heads, *, bias=True, scale_attn_weights=True,
+                  scale_attn_by_inverse_layer_idx=False, layer_idx=0, seed=None, Arena _arena=None):
+        width = _checks.integer("n_embd", n_embd)
+        self.head_dim = _checks.heads(width, _checks.integer("n_heads", n_heads))
+        self.n_heads = width // self.head_dim
+        scale = 1.0 / math.sqrt(self.head_dim) if _checks.flag("scale_attn_weights", scale_attn_weights) else 1.0
+        layer_idx = _checks.integer("layer_idx", layer_idx, 0, _checks.MAX_SIDE)
+        if _checks.flag("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx):
+            scale /= layer_idx + 1
+        self.scale = scale
+        cdef bint has_bias = _checks.flag("bias", bias)
+        cdef bint alone = _arena is None
+        seed = _checks.seed(seed)
+        if alone:
+            _checks.matrix_size("n_embd", width, 4 * width)
+            _arena = Arena(attention_nbytes(width, has_bias))
+        self.c_attn = Linear(width, 3 * width, has_bias, _arena=_arena)
+        self.c_proj = Linear(width, width, has_bias, _arena=_arena)
+        if alone:
+            rng = np.random.default_rng(seed)
+            self.c_attn.draw(rng, 0.02)
+            self.c_proj.draw(rng, 0.02)
+
+    cdef void run(self, const Team *team, const Batch *batch, Buffers *b, bint residual, Py_ssize_t layer,
+                  const Tap *tap) noexcept nogil:
+        """x (+)= c_proj(heads(c_attn(narrow))); appends to the blocks; wide and narrow are overwritten."""
+        cdef Py_ssize_t n = batch.n_rows, width = self.c_proj.in_features
+        self.c_attn.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)
+        show(tap, QKV, <int>layer, b.wide, n, 3 * width)
+        kernel.append(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer)
+        kernel.attend(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer, self.scale,
+                      b.narrow, b.scratch)
+        show(tap, HEADS, <int>layer, b.narrow, n, width)
+        if tap == NULL:
+            self.c_proj.run(team, b.narrow, n, G2_LINEAR, b.x if residual else NULL, b.x, NULL, b.scratch)
+            return
+        self.c_proj.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)
+        show(tap, ATTN, <int>layer, b.wide, n, width)
+        rows.add(team, b.wide, b.x, n * width, residual)
+
+    def __call__(self, x):
+        """Attend within x [T, C] or [B, T, C] of any real dtype: float32 of the same shape."""
+        cdef const float[:, ::1] flat
+        cdef float[:, ::1] view
+        cdef Workspace w
+        cdef Py_ssize_t width = self.c_proj.in_features
+        x = _checks.rows("x", x, width)
+        if not 2 <= x.ndim <= 3:
+            raise ValueError(f"x: expected shape [T, {width}] or [B, T, {width}], got {list(x.shape)}")
+        lengths = [x.shape[x.ndim - 2]] * (x.shape[0] if x.ndim == 3 else 1)
+        flat = x.reshape(-1, width)
+        out = np.empty(x.shape, np.float32)
+        view = out.reshape(-1, width)
+        self.c_attn.arena.enter_read()
+        try:
+            w = begin_call()
+            w.allocate(batch_nbytes(&w.team, lengths, width, 3 * width, True), NULL)
+            w.lay_out(lengths, width, 3 * width)
+            w.own_blocks(width)
+            with nogil:
+                memcpy(w.buffers.narrow, &flat[0, 0], flat.shape[0] * width * sizeof(float))
+                self.run(&w.team, &w.batch, &w.buffers, False, 0, NULL)
+                memcpy(&view[0, 0], w.buffers.x, flat.shape[0] * width * sizeof(float))
+        finally:
+            self.c_attn.arena.leave_read()
+        return out
+
+    def __repr__(self):
+        return f"Attention({self.c_proj.in_features}, n_heads={self.n_heads})"

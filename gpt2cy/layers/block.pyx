@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block: x = x + attn(ln_1(x)), then x = x + mlp(ln_2(x)), in place on the residual stream.
+
+    b.x       [n, C]                the residual stream, read and written
+    b.narrow  [n, C]                ln_1(x), heads, ln_2(x)
+    b.wide    [n, max(3 C, inner)]  qkv, then the MLP's inner rows
+"""
+import numpy as np
+
+from libc.string cimport memcpy
+
+from gpt2cy.layers.attention cimport attention_nbytes
+from gpt2cy.layers.layernorm cimport layernorm_nbytes
+from gpt2cy.layers.mlp cimport mlp_nbytes
+from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
+
+from gpt2cy import _checks
+from gpt2cy.config import GPTConfig
+
+
+cdef class Block:
+    """One transformer block.
+
+    Parameters
+    ----------
+    config : GPTConfig
+        The sizes and flags of the model it is for.
+    layer_idx : int
+        Which block it is, from 0.
+    seed : int, optional
+        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+
+    Attributes
+    ----------
+    ln_1, ln_2 : LayerNorm
+    attn : Attention
+    mlp : MLP
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> block = gpt2cy.Block(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+    >>> block.attn.n_heads, block([[0.0] * 128] * 5).shape
+    (4, (5, 128))
+    """
+
+    def __cinit__(self, config, layer_idx=0, *, seed=None, Arena _arena=None):
+        if not isinstance(config, GPTConfig):
+            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        cdef Py_ssize_t width = config.n_embd, inner = config.inner
+        cdef bint bias = config.bias
+        cdef bint alone = _arena is None
+        self.layer_idx = _checks.integer("layer_idx", layer_idx, 0, config.n_layers - 1)
+        seed = _checks.seed(seed)
+        if alone:
+            _arena = Arena(2 * layernorm_nbytes(width, bias) + attention_nbytes(width, bias)
+                           + mlp_nbytes(width, inner, bias))
+        self.ln_1 = LayerNorm(width, config.layer_norm_eps, bias=bias, _arena=_arena)
+        self.attn = Attention(
+            width, config.n_heads, bias=bias, scale_attn_weights=config.scale_attn_weights,
+            scale_attn_by_inverse_layer_idx=config.scale_attn_by_inverse_layer_idx, layer_idx=layer_idx, _arena=_arena)
+        self.ln_2 = LayerNorm(width, config.layer_norm_eps, bias=bias, _arena=_arena)
+        self.mlp = MLP(width, inner, config.activation, bias=bias, _arena=_arena)
+        if alone:
+            self.draw(np.random.default_rng(seed), 0.02)
+
+    cdef int draw(self, rng, float std) except -1:
+        self.attn.c_attn.draw(rng, std)
+        self.attn.c_proj.draw(rng, std)
+        self.mlp.c_fc.draw(rng, std)
+        self.mlp.c_proj.draw(rng, std)
+        return 0
+
+    cdef void run(self, const Team *team, const Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
+        cdef Py_ssize_t n = batch.n_rows, width = self.ln_1.n_embd
+        cdef int layer = <int>self.layer_idx
+        self.ln_1.run(team, b.x, n, b.narrow)
+        show(tap, LN_1, layer, b.narrow, n, width)
+        self.attn.run(team, batch, b, True, self.layer_idx, tap)
+        show(tap, RESID_MID, layer, b.x, n, width)
+        self.ln_2.run(team, b.x, n, b.narrow)
+        show(tap, LN_2, layer, b.narrow, n, width)
+        self.mlp.run(team, b, n, True, layer, tap)
+        show(tap, RESID, layer, b.x, n, width)
+
+    def __call__(self, x):
+        """Apply to x [T, C] or [B, T, C] of any real dtype: float32 of the same shape."""
+        cdef const float[:, ::1] flat
+        cdef float[:, ::1] view
+        cdef Workspace w
+        cdef Py_ssize_t width = self.ln_1.n_embd, wide = max(3 * width, self.mlp.c_fc.out_features)
+        x = _checks.rows("x", x, width)
+        if not 2 <= x.ndim <= 3:
+            raise ValueError(f"x: expected shape [T, {width}] or [B, T, {width}], got {list(x.shape)}")
+        lengths = [x.shape[x.ndim - 2]] * (x.shape[0] if x.ndim == 3 else 1)
+        flat = x.reshape(-1, width)
+        out = np.empty(x.shape, np.float32)
+        view = out.reshape(-1, width)
+        self.ln_1.arena.enter_read()
+        try:
+            w = begin_call()
+            w.allocate(batch_nbytes(&w.team, lengths, width, wide, True), NULL)
+            w.lay_out(lengths, width, wide)
+            w.own_blocks(width)
+            with nogil:
+                memcpy(w.buffers.x, &flat[0, 0], flat.shape[0] * width * sizeof(float))
+                self.run(&w.team, &w.batch, &w.buffers, NULL)
+                memcpy(&view[0, 0], w.buffers.x, flat.shape[0] * width * sizeof(float))
+        finally:
+            self.ln_1.arena.leave_read()
+        return out
+
+    def __repr__(self):
+        return f"Block({self.layer_idx}: {self.attn!r}, {self.mlp!r})"

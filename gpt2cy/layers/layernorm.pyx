@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LayerNorm: y = (x - mean) / sqrt(variance + eps) * gamma + beta, over the last axis.
+
+    x [n, C]    gamma, beta [C]    y [n, C]    the variance is the biased one
+"""
+import numpy as np
+
+from libc.string cimport memset
+
+from gpt2cy.kernels cimport rows as kernel
+from gpt2cy.kernels.memory cimport rounded
+from gpt2cy.layers.linear cimport read_vector, write_vector
+from gpt2cy.workspace cimport Workspace, begin_call
+
+from gpt2cy import _checks
+
+
+cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
+    return rounded(n_embd * sizeof(float)) * (2 if bias else 1)
+
+
+cdef class LayerNorm:
+    """Layer normalisation over the last axis.
+
+    Parameters
+    ----------
+    n_embd : int
+        Width C of a row.
+    eps : float
+        Added to the variance inside the root, positive.
+    bias : bool
+        Whether there is a beta.
+
+    Attributes
+    ----------
+    gamma, beta : ndarray of float32, [C]
+        Scale (starts at 1) and shift (starts at 0; None without one): fresh read-only copies, assign to change.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> norm = gpt2cy.LayerNorm(4, eps=1e-12)
+    >>> norm([1.0, 1.0, 3.0, 3.0]).round(4).tolist()
+    [-1.0, -1.0, 1.0, 1.0]
+    """
+
+    def __cinit__(self, n_embd, eps=1e-5, *, bias=True, Arena _arena=None):
+        cdef Py_ssize_t n = _checks.integer("n_embd", n_embd, 1, _checks.MAX_SIDE), i
+        cdef bint has_beta = _checks.flag("bias", bias)
+        self.eps = _checks.epsilon("eps", eps)
+        self.n_embd = n
+        self.arena = Arena(layernorm_nbytes(n, has_beta)) if _arena is None else _arena
+        self.gamma_data = self.arena.take_floats(n)
+        for i in range(n):
+            self.gamma_data[i] = 1.0
+        if has_beta:
+            self.beta_data = self.arena.take_floats(n)
+            memset(self.beta_data, 0, n * sizeof(float))
+
+    cdef void run(self, const Team *team, const float *x, Py_ssize_t n, float *y) noexcept nogil:
+        """y[n, C]; y may be x."""
+        kernel.layernorm(team, x, self.gamma_data, self.beta_data, <float>self.eps, y, n, self.n_embd)
+
+    def __call__(self, x):
+        """Normalise x [..., C] of any real dtype: float32 of the same shape."""
+        cdef const float[:, ::1] rows
+        cdef float[:, ::1] view
+        cdef Workspace w
+        x = _checks.rows("x", x, self.n_embd)
+        rows = x.reshape(-1, self.n_embd)
+        out = np.empty(x.shape, np.float32)
+        view = out.reshape(-1, self.n_embd)
+        self.arena.enter_read()
+        try:
+            w = begin_call()
+            with nogil:
+                self.run(&w.team, &rows[0, 0], rows.shape[0], &view[0, 0])
+        finally:
+            self.arena.leave_read()
+        return out
+
+    @property
+    def gamma(self):
+        return vector(self.gamma_data, self.n_embd)
+
+    @gamma.setter
+    def gamma(self, value):
+        self.assign("gamma", self.gamma_data, value)
+
+    @property
+    def beta(self):
+        return None if self.beta_data == NULL else vector(self.beta_data, self.n_embd)
+
+    @beta.setter
+    def beta(self, value):
+        if self.beta_data == NULL:
+            raise ValueError("beta: this layer was built without one")
+        self.assign("beta", self.beta_data, value)
+
+    cdef int assign(self, str name, float *data, value) except -1:
+        value = _checks.weight(name, value, (self.n_embd,))
+        self.arena.enter_write()
+        try:
+            write_vector(data, self.n_embd, value)
+        finally:
+            self.arena.leave_write()
+        return 0
+
+    def __repr__(self):
+        return f"LayerNorm({self.n_embd}, eps={self.eps})"
+
+
+cdef vector(const float *data, Py_ssize_t n):
+    out = np.empty(n, np.float32)
+    read_vector(data, n, out)
+    out.flags.writeable = False
+    return out

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear: y = x W + b.
+
+    x [n, in]    W [in, out], packed once (kernels/packed)    b [out]    y [n, out]
+
+Activation and residual are added in the product's epilogue, so a fused layer writes its result once.
+"""
+import numpy as np
+
+from libc.string cimport memcpy, memset
+
+from gpt2cy.kernels.gemm cimport matmul, matmul_scratch
+from gpt2cy.kernels.memory cimport rounded
+from gpt2cy.kernels.packed cimport packed_nbytes
+from gpt2cy.kernels.table cimport G2_LINEAR, g2_epilogue
+from gpt2cy.workspace cimport Workspace, begin_call
+
+from gpt2cy import _checks
+
+cdef enum:
+    DRAWN_AT_ONCE = 1 << 18   # numbers drawn into one buffer
+
+
+cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil:
+    return packed_nbytes(in_features, out_features) + (rounded(out_features * sizeof(float)) if bias else 0)
+
+
+cdef int read_vector(const float *data, Py_ssize_t n, out) except -1:
+    """data[n] into the array out."""
+    cdef float[::1] view = out
+    memcpy(&view[0], data, n * sizeof(float))
+    return 0
+
+
+cdef int write_vector(float *data, Py_ssize_t n, const float[:] values) except -1:
+    cdef Py_ssize_t i
+    for i in range(n):
+        data[i] = values[i]
+    return 0
+
+
+def normal_rows(rng, Py_ssize_t n, Py_ssize_t width, float std):
+    """Yield (first row, rows [r, width]) of n rows of N(0, std), each in the same buffer, drawn in order."""
+    cdef Py_ssize_t first, most = max(1, DRAWN_AT_ONCE // width)
+    buffer = np.empty((min(most, n), width), np.float32)
+    for first in range(0, n, most):
+        rows = buffer[:min(most, n - first)]
+        rng.standard_normal(out=rows, dtype=np.float32)
+        rows *= np.float32(std)
+        yield first, rows
+
+
+cdef class Linear:
+    """A linear layer, y = x @ weight + bias.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Width of a row of x, and of y.
+    bias : bool
+        Whether there is a bias.
+    seed : int, optional
+        Of the initial weights, N(0, 0.02); the bias starts at 0. Without one they differ from run to run.
+
+    Attributes
+    ----------
+    weight : ndarray of float32, [in, out]
+        A fresh read-only copy. Assign an array of that shape and of any float dtype to change it.
+    bias : ndarray of float32, [out], or None
+        Likewise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> layer = gpt2cy.Linear(3, 2, seed=0)
+    >>> layer.weight = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    >>> layer([1.0, 2.0, 3.0]).tolist()
+    [4.0, 5.0]
+    """
+
+    def __cinit__(self, in_features, out_features, bias=True, *, seed=None, Arena _arena=None,
+                  PackedMatrix _matrix=None):
+        cdef Py_ssize_t n_in = _checks.integer("in_features", in_features, 1, _checks.MAX_SIDE)
+        cdef Py_ssize_t n_out = _checks.integer("out_features", out_features, 1, _checks.MAX_SIDE)
+        cdef bint has_bias = _checks.flag("bias", bias)
+        _checks.matrix_size("in_features, out_features", n_in, n_out)
+        seed = _checks.seed(seed)
+        self.in_features = n_in
+        self.out_features = n_out
+        self.arena = Arena(linear_nbytes(n_in, n_out, has_bias)) if _arena is None else _arena
+        self.matrix = PackedMatrix(n_in, n_out, self.arena) if _matrix is None else _matrix
+        if has_bias:
+            self.bias_data = self.arena.take_floats(n_out)
+            memset(self.bias_data, 0, n_out * sizeof(float))
+        if _arena is None:
+            self.draw(np.random.default_rng(seed), 0.02)
+
+    cdef int draw(self, rng, float std) except -1:
+        for first, rows in normal_rows(rng, self.in_features, self.out_features, std):
+            self.matrix.fill(rows, first)
+        return 0
+
+    cdef void run(self, const Team *team, const float *x, Py_ssize_t n, int activation, const float *residual,
+                  float *out, float **out_rows, float *scratch) noexcept nogil:
+        """out[n, out] = activation(x W + b) + residual; out_rows as in g2_epilogue."""
+        cdef g2_epilogue e
+        e.bias = self.bias_data
+        e.activation = activation
+        e.residual = residual
+        e.ld_residual = self.out_features
+        e.out = out
+        e.ld_out = self.out_features
+        e.out_rows = out_rows
+        matmul(team, x, self.in_features, n, &self.matrix.layout, &e, scratch)
+
+    def __call__(self, x):
+        """y = x @ weight + bias, for x [..., in] of any real dtype: float32 [..., out]."""
+        cdef const float[:, ::1] rows
+        cdef float[:, ::1] view
+        cdef Workspace w
+        x = _checks.rows("x", x, self.in_features)
+        rows = x.reshape(-1, self.in_features)
+        out = np.empty((*x.shape[:x.ndim - 1], self.out_features), np.float32)
+        view = out.reshape(-1, self.out_features)
+        self.arena.enter_read()
+        try:
+            w = begin_call()
+            w.allocate(matmul_scratch(&w.team, rows.shape[0], self.in_features) * sizeof(float) + 64, NULL)
+            with nogil:
+                self.run(&w.team, &rows[0, 0], rows.shape[0], G2_LINEAR, NULL, &view[0, 0], NULL,
+                         <float *>w.base)
+        finally:
+            self.arena.leave_read()
+        return out
+
+    @property
+    def weight(self):
+        out = self.matrix.to_array()
+        out.flags.writeable = False
+        return out
+
+    @weight.setter
+    def weight(self, value):
+        value = _checks.weight("weight", value, (self.in_features, self.out_features))
+        self.arena.enter_write()
+        try:
+            self.matrix.fill(value, 0)
+        finally:
+            self.arena.leave_write()
+
+    @property
+    def bias(self):
+        if self.bias_data == NULL:
+            return None
+        out = np.empty(self.out_features, np.float32)
+        read_vector(self.bias_data, self.out_features, out)
+        out.flags.writeable = False
+        return out
+
+    @bias.setter
+    def bias(self, value):
+        if self.bias_data == NULL:
+            raise ValueError("bias: this layer was built without one")
+        value = _checks.weight("bias", value, (self.out_features,))
+        self.arena.enter_write()
+        try:
+            write_vector(self.bias_data, self.out_features, value)
+        finally:
+            self.arena.leave_write()
+
+    def __repr__(self):
+        return f"Linear({self.in_features}, {self.out_features}, bias={self.bias_data != NULL})"

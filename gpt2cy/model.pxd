@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+from libc.stdint cimport int64_t
+
+from gpt2cy.kernels.memory cimport Arena
+from gpt2cy.layers.embedding cimport Embedding
+from gpt2cy.layers.layernorm cimport LayerNorm
+from gpt2cy.layers.linear cimport Linear
+from gpt2cy.layers.tap cimport Tap
+
+
+cdef class GPT:
+    cdef readonly object config
+    cdef readonly Embedding wte, wpe
+    cdef readonly tuple blocks
+    cdef readonly LayerNorm ln_f
+    cdef readonly Linear lm_head
+    cdef Arena arena
+    cdef void *spare           # memory of the last call's workspace
+    cdef dict places
+    cdef list enter_caches(self, list caches, list lengths, str name)
+    cdef int check_cache(self, cache, str name) except -1
+    cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1
+    cdef rectangle(self, tokens, cache, bint last_only)
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+                 const Tap *tap) except -1

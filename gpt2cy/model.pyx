@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPT: embeddings, blocks, final norm, head.
+
+    ids [n]  ->  wte + wpe: x [n, C]  ->  block 0 .. L-1, in place  ->  ln_f  ->  lm_head: logits [n, V]
+
+n counts the rows of all sequences, one after the other; nothing is padded, and attention alone looks at where
+a sequence begins.  `GPT.run` is the one way through; forward, next_logits and forward_many check their
+arguments and differ in what they keep.
+"""
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.string cimport memcpy
+
+from gpt2cy.cache cimport KVCache
+from gpt2cy.kernels cimport rows as kernel
+from gpt2cy.kernels.packed cimport PackedMatrix
+from gpt2cy.kernels.table cimport G2_LINEAR
+from gpt2cy.layers.block cimport Block
+from gpt2cy.layers.tap cimport EMBED, LN_F, show
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
+
+from gpt2cy import _checks
+from gpt2cy.config import GPTConfig
+
+
+cdef class GPT:
+    """A GPT-2 class language model.
+
+    Parameters
+    ----------
+    config : GPTConfig
+        Sizes and options.
+    seed : int, optional
+        Of the initial weights; equal seeds give equal models. Without one they differ from run to run.
+    init_std : float
+        Standard deviation of the initial embeddings and linear weights; biases start at 0, gammas at 1.
+
+    Attributes
+    ----------
+    config : GPTConfig
+    wte, wpe : Embedding
+        Of tokens and of positions.
+    blocks : tuple of Block
+    ln_f : LayerNorm
+    lm_head : Linear
+        [C, V]. With tied weights it shares `wte`'s memory: assigning to either changes both.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights cannot be allocated.
+
+    Notes
+    -----
+    Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). The logits of a token depend only
+    on the weights and the tokens before it, to the bit: not on batch, cache, threads or instruction set
+    (ARCHITECTURE.md).
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+    >>> model([[1, 2, 3]]).shape
+    (1, 3, 512)
+    """
+
+    def __cinit__(self, config, *, seed=None, init_std=0.02):
+        cdef Block block
+        cdef Linear head
+        if not isinstance(config, GPTConfig):
+            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        seed = _checks.seed(seed)
+        cdef float std = _checks.real("init_std", init_std)
+        if std < 0:
+            raise ValueError(f"init_std: expected a number >= 0, got {init_std}")
+        cdef Py_ssize_t width = config.n_embd, vocab = config.vocab_size
+        cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
+        cdef PackedMatrix matrix
+        self.config = config
+        try:
+            self.arena = Arena(nbytes)
+        except MemoryError:
+            raise MemoryError(f"config: {config.n_params:,} parameters need {nbytes:,} bytes of weights, which cannot be "
+                              "allocated: reduce n_layers, n_embd or vocab_size") from None
+        matrix = PackedMatrix(width, vocab, self.arena)
+        self.wte = Embedding(vocab, width, _arena=self.arena, _matrix=matrix if config.tie_weights else None)
+        self.wpe = Embedding(config.block_size, width, _arena=self.arena)
+        self.blocks = tuple([Block(config, i, _arena=self.arena) for i in range(config.n_layers)])
+        self.ln_f = LayerNorm(width, config.layer_norm_eps, bias=config.bias, _arena=self.arena)
+        self.lm_head = Linear(width, vocab, config.has_lm_head_bias, _arena=self.arena, _matrix=matrix)
+        self.places = self.name_places()
+        rng = np.random.default_rng(seed)
+        self.wte.draw(rng, std)
+        self.wpe.draw(rng, std)
+        for block in self.blocks:
+            block.draw(rng, std)
+        if not config.tie_weights:
+            head = self.lm_head
+            head.draw(rng, std)
+
+    def __dealloc__(self):
+        forget(&self.spare)
+
+    # ---- forward ----------------------------------------------------------------------------
+
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+                 const Tap *tap) except -1:
+        """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
+
+        ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
+        reserved, or None; last_only: logits of each sequence's last row.
+        """
+        cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
+        cdef Py_ssize_t wide = max(3 * width, (<Block>self.blocks[0]).mlp.c_fc.out_features)
+        cdef Py_ssize_t n_out = n_seq if last_only else n
+        cdef Workspace w = begin_call()
+        cdef int64_t *positions
+        cdef float **rows = NULL
+        cdef float[:, ::1] view
+        cdef KVCache cache
+        cdef Block block
+        w.allocate(batch_nbytes(&w.team, lengths, width, wide, slots is None)
+                   + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
+        w.lay_out(lengths, width, wide)
+        if slots is None:
+            w.own_blocks(width)
+        else:
+            for i in range(n_seq):
+                cache, j = slots[i]
+                cache.describe(j, w.batch.sequences + i)
+        positions = <int64_t *>w.take(n * sizeof(int64_t))
+        for i in range(n_seq):
+            for j in range(w.batch.sequences[i].n_rows):
+                positions[w.batch.sequences[i].row + j] = w.batch.sequences[i].position + j
+        if out == NULL:
+            rows = <float **>w.take(n_out * sizeof(float *))
+            row = 0
+            for array in outs:
+                view = array
+                for j in range(view.shape[0]):
+                    rows[row] = &view[j, 0]
+                    row += 1
+        with nogil:
+            kernel.embed(&w.team, &self.wte.table, &ids[0], &self.wpe.table, positions, w.buffers.x, n, width)
+            show(tap, EMBED, 0, w.buffers.x, n, width)
+        for block in self.blocks:
+            PyErr_CheckSignals()
+            with nogil:
+                block.run(&w.team, &w.batch, &w.buffers, tap)
+        with nogil:
+            if last_only:
+                for i in range(n_seq):   # forwards: a row moves up or stays
+                    row = w.batch.sequences[i].row + w.batch.sequences[i].n_rows - 1
+                    if row != i:
+                        memcpy(w.buffers.x + i * width, w.buffers.x + row * width, width * sizeof(float))
+            self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
+            show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
+            self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
+        return 0
+
+    cdef list enter_caches(self, list caches, list lengths, str name):
+        """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
+        cdef KVCache cache
+        cdef Py_ssize_t i
+        slots = []
+        entered = []
+        for item in caches:
+            cache = item
+            slots += [(cache, i) for i in range(cache.batch_size)]
+        try:
+            for item in caches:
+                cache = item
+                cache.enter()
+                entered.append(cache)
+            for i in range(len(slots)):
+                cache, slot = slots[i]
+                past = cache.slots[<Py_ssize_t>slot].length
+                _checks.length_fits(name if name == "tokens" else f"{name}[{i}]", lengths[i], past, self.config.block_size)
+                if past + lengths[i] > cache.capacity:
+                    raise ValueError(
+                        f"cache: slot {slot} holds {past} of {cache.capacity} positions, {lengths[i]} more do not fit")
+            for i in range(len(slots)):
+                cache, slot = slots[i]
+                cache.reserve(slot, lengths[i])
+        except BaseException:
+            for item in entered:
+                (<KVCache>item).leave()
+            raise
+        return slots
+
+    cdef int check_cache(self, cache, str name) except -1:
+        cdef KVCache given
+        if not isinstance(cache, KVCache):
+            raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
+        given = cache
+        config = self.config
+        if (given.n_layers, given.n_heads, given.n_embd) != (config.n_layers, config.n_heads, config.n_embd):
+            raise ValueError(
+                f"{name}: expected a cache of this model ({config.n_layers} layers, {config.n_heads} heads, width "
+                f"{config.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+        return 0
+
+    cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1:
+        """Enter the guards, run, commit the caches' lengths."""
+        cdef float[::1] flat
+        cdef float *data = NULL
+        cdef KVCache cache
+        cdef list slots = None
+        cdef Py_ssize_t i
+        if out is not None:
+            flat = out.reshape(-1)
+            data = &flat[0]
+        self.arena.enter_read()
+        try:
+            if caches is not None:
+                slots = self.enter_caches(caches, lengths, name)
+            try:
+                self.run(ids.reshape(-1), lengths, slots, last_only, data, outs, NULL)
+                if slots is not None:
+                    for i in range(len(slots)):
+                        cache, slot = slots[i]
+                        cache.advance(slot, lengths[i])
+            finally:
+                if slots is not None:
+                    for item in caches:
+                        (<KVCache>item).leave()
+        finally:
+            self.arena.leave_read()
+        return 0
+
+    cdef rectangle(self, tokens, cache, bint last_only):
+        """Forward and next_logits: [T] or [B, T] ids to their logits."""
+        ids, flat = _checks.token_ids(tokens, self.config.vocab_size)
+        batch, length = ids.shape
+        _checks.length_fits("tokens", length, 0, self.config.block_size)
+        if cache is not None:
+            self.check_cache(cache, "cache")
+            if (<KVCache>cache).batch_size != batch:
+                raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
+                                 f"{(<KVCache>cache).batch_size}")
+        shape = () if flat else (batch,)
+        if not last_only:
+            shape += (length,)
+        out = np.empty((*shape, self.config.vocab_size), np.float32)
+        self.call(ids, [length] * batch, None if cache is None else [cache], "tokens", last_only, out, None)
+        return out
+
+    def forward(self, tokens, cache=None):
+        """Logits of every position.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T]
+            Ids from 0 to vocab_size - 1; every one is a real token: there is no padding. For different
+            lengths use `forward_many`.
+        cache : KVCache, optional
+            With B slots: tokens are read as the continuation of what it holds, and appended to it.
+
+        Returns
+        -------
+        ndarray of float32, tokens.shape + (vocab_size,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If tokens are of the wrong kind, empty, out of range or too long, or do not fit the cache.
+        RuntimeError
+            If the cache is in use by another call, or weights are being assigned.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.forward([3, 1, 4]).shape
+        (3, 512)
+        """
+        return self.rectangle(tokens, cache, False)
+
+    def __call__(self, tokens, cache=None):
+        """The same as `forward`."""
+        return self.rectangle(tokens, cache, False)
+
+    def next_logits(self, tokens, cache=None):
+        """Logits of the last position only: what comes next.
+
+        Parameters and errors are those of `forward`.
+
+        Returns
+        -------
+        ndarray of float32, [B, vocab_size], or [vocab_size] for tokens [T]
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.next_logits([[3, 1, 4]]).shape
+        (1, 512)
+        """
+        return self.rectangle(tokens, cache, True)
+
+    def forward_many(self, sequences, caches=None):
+        """Logits of every position of sequences of different lengths, in one pass without padding.
+
+        Parameters
+        ----------
+        sequences : list of array_like of int, each [T_i]
+            Each of any length from 1 to block_size.
+        caches : list of KVCache, optional
+            One single-slot cache a sequence, all different.
+
+        Returns
+        -------
+        list of ndarray of float32, each [T_i, vocab_size]
+            Equal to the bit to calling `forward` on each alone.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`; ValueError if a cache is given twice.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
+        [(3, 512), (1, 512)]
+        """
+        arrays = _checks.token_sequences(sequences, self.config.vocab_size)
+        lengths = [len(array) for array in arrays]
+        for i, length in enumerate(lengths):
+            _checks.length_fits(f"sequences[{i}]", length, 0, self.config.block_size)
+        if caches is not None:
+            if not isinstance(caches, (list, tuple)):
+                raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+            caches = list(caches)
+            if len(caches) != len(arrays):
+                raise ValueError(f"caches: expected {len(arrays)}, one a sequence, got {len(caches)}")
+            for i, cache in enumerate(caches):
+                self.check_cache(cache, f"caches[{i}]")
+                if (<KVCache>cache).batch_size != 1:
+                    raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
+            if len({id(cache) for cache in caches}) < len(caches):
+                raise ValueError("caches: the same cache is given twice")
+        outs = [np.empty((length, self.config.vocab_size), np.float32) for length in lengths]
+        self.call(np.concatenate(arrays), lengths, caches, "sequences", False, None, outs)
+        return outs
+
+    def new_cache(self, batch_size=1, capacity=None):
+        """An empty KVCache for this model: `batch_size` slots of `capacity` positions (block_size by default).
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.new_cache(batch_size=2, capacity=100).lengths
+        [0, 0]
+        """
+        return KVCache(self.config, batch_size, capacity)
+
+    # ---- weights ------------------------------------------------------------------------------
+
+    def name_places(self):
+        """Hugging Face name -> (layer, attribute), in model order."""
+        layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
+        for i, block in enumerate(self.blocks):
+            layers |= {
+                f"h.{i}.ln_1": block.ln_1, f"h.{i}.attn.c_attn": block.attn.c_attn,
+                f"h.{i}.attn.c_proj": block.attn.c_proj, f"h.{i}.ln_2": block.ln_2,
+                f"h.{i}.mlp.c_fc": block.mlp.c_fc, f"h.{i}.mlp.c_proj": block.mlp.c_proj,
+            }
+        norms = {"weight": "gamma", "bias": "beta"}
+        places = {}
+        for name in self.config.parameter_shapes():
+            layer, _, kind = name.rpartition(".")
+            places[name] = layers[layer], norms[kind] if isinstance(layers[layer], LayerNorm) else kind
+        return places
+
+    def named_parameters(self):
+        """Iterate over (name, array) in model order, with Hugging Face's GPT-2 names and layouts.
+
+        Arrays are fresh read-only float32 copies, made one at a time; a tied head is not listed again.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> name, array = next(model.named_parameters())
+        >>> name, array.shape
+        ('wte.weight', (512, 128))
+        """
+        for name, (layer, attribute) in self.places.items():
+            if name == "lm_head.weight":    # [V, C] in files, [C, V] as a layer
+                array = (<Linear>layer).matrix.to_array(transposed=True)
+                array.flags.writeable = False
+            else:
+                array = getattr(layer, attribute)
+            yield name, array
+
+    def state_dict(self):
+        """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.state_dict()["h.0.attn.c_attn.weight"].shape
+        (128, 384)
+        """
+        return dict(self.named_parameters())
+
+    def load_state_dict(self, mapping):
+        """Set all parameters from a mapping of Hugging Face GPT-2 names to arrays.
+
+        Parameters
+        ----------
+        mapping : mapping of str to array_like
+            The names and shapes of `state_dict`, any float dtype. A tied model accepts `lm_head.weight` too
+            if it equals `wte.weight`.
+
+        Raises
+        ------
+        ValueError
+            Listing every missing, unexpected and misshapen name at once; nothing has been changed then.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> config = gpt2cy.GPTConfig.preset("tiny")
+        >>> a, b = gpt2cy.GPT(config, seed=0), gpt2cy.GPT(config, seed=1)
+        >>> b.load_state_dict(a.state_dict())
+        >>> bool((a([1, 2]) == b([1, 2])).all())
+        True
+        """
+        shapes = self.config.parameter_shapes()
+        try:
+            given = dict(mapping)
+        except (TypeError, ValueError):
+            raise TypeError(f"mapping: expected names and arrays, got {type(mapping).__name__}") from None
+        if self.config.tie_weights and "lm_head.weight" in given and "wte.weight" in given:
+            if not np.array_equal(given["wte.weight"], given.pop("lm_head.weight")):
+                raise ValueError("mapping: lm_head.weight differs from wte.weight, but the config ties them")
+        problems = [f"missing: {name} {list(shape)}" for name, shape in shapes.items() if name not in given]
+        problems += [f"unexpected: {name}" for name in given if name not in shapes]
+        for name, shape in shapes.items():
+            if name in given:
+                try:
+                    _checks.weight(name, given[name], shape)
+                except (TypeError, ValueError) as error:
+                    problems.append(str(error))
+        if problems:
+            hint = ""
+            if any(str(name).startswith("transformer.") for name in given):
+                hint = "\n(names have no 'transformer.' prefix here: strip it)"
+            raise ValueError("mapping does not fit the model:\n  " + "\n  ".join(problems) + hint)
+        for name, (layer, attribute) in self.places.items():
+            value = _checks.weight(name, given[name], shapes[name])
+            setattr(layer, attribute, value.T if name == "lm_head.weight" else value)
+
+    def __repr__(self):
+        config = self.config
+        return (f"GPT({config.n_layers} layers, {config.n_heads} heads, width {config.n_embd}, vocabulary "
+                f"{config.vocab_size}, {config.n_params:,} parameters)")

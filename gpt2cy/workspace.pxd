@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+from gpt2cy.kernels.table cimport g2_sequence
+from gpt2cy.kernels.threads cimport Team
+
+
+ctypedef struct Batch:          # ragged: rows of all sequences, one after the other
+    g2_sequence *sequences
+    Py_ssize_t n_sequences, n_rows
+
+ctypedef struct Buffers:
+    float *x        # [n, C] the residual stream
+    float *narrow   # [n, C] normalised rows, then the heads' outputs
+    float *wide     # [n, max(3 C, inner)] qkv, then the MLP's inner rows
+    float *scratch  # of the kernels
+
+
+cdef class Workspace:
+    cdef Team team
+    cdef Batch batch
+    cdef Buffers buffers
+    cdef void **home
+    cdef char *base
+    cdef size_t size, used
+    cdef void *take(self, size_t nbytes) except NULL
+    cdef float *take_floats(self, Py_ssize_t count) except NULL
+    cdef int allocate(self, size_t nbytes, void **home) except -1
+    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t wide) except -1
+    cdef int own_blocks(self, Py_ssize_t width) except -1
+
+cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t wide,
+                         bint blocks) except 0
+cdef Workspace begin_call()
+cdef void forget(void **home) noexcept

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workspace: the scratch memory, the thread team and the ragged batch of one call.
+
+The only place that allocates during a call.  A call begins one, allocates what it will need, lays its
+buffers out, and ends by letting it go, also when an error leaves.  A model keeps one spare block of memory of moderate size, so
+that short calls do not ask the system for pages every time.
+
+    Workspace.team      who computes
+    Workspace.batch     one descriptor (csrc/table.h: g2_sequence) a sequence; rows are never padded
+    Workspace.buffers   x, narrow, wide, scratch: what a Block needs
+"""
+from libc.stdint cimport SIZE_MAX
+
+from gpt2cy.kernels.attention cimport attend_scratch
+from gpt2cy.kernels.gemm cimport matmul_scratch
+from gpt2cy.kernels.memory cimport rounded
+from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL
+from gpt2cy.kernels.threads cimport join_team, leave_team
+
+cdef extern from "host.h" nogil:
+    void *g2_allocate(size_t nbytes)
+    void g2_free(void *p)
+
+cdef extern from "guard.h" nogil:
+    void *g2_swap(void **pointer, void *with_this)
+
+cdef enum:
+    SPARE_BYTES = 32 << 20   # a larger block goes back to the system
+
+
+cdef size_t floats(Py_ssize_t count) noexcept nogil:
+    return rounded(<size_t>count * sizeof(float))
+
+
+cdef Py_ssize_t blocks_for(Py_ssize_t length) noexcept nogil:
+    return (length + G2_BLOCK - 1) // G2_BLOCK
+
+
+cdef Py_ssize_t block_floats(Py_ssize_t width) noexcept nogil:
+    """Keys and values of one layer, and room for a panel that starts in the last head."""
+    return 2 * width * G2_BLOCK + G2_PANEL
+
+
+cdef Py_ssize_t scratch_floats(const Team *team, Py_ssize_t n, Py_ssize_t deepest) noexcept nogil:
+    return max(matmul_scratch(team, n, deepest), attend_scratch(team))
+
+
+cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t wide,
+                         bint blocks) except 0:
+    """Bytes that lay_out takes, with own_blocks too if `blocks`."""
+    cdef Py_ssize_t n = 0, count = 0, length
+    for length in lengths:
+        n += length
+        count += blocks_for(length)
+    if <double>n * (2 * width + 2 * wide) * sizeof(float) > <double>(SIZE_MAX >> 2):
+        raise MemoryError(f"a call on {n:,} tokens does not fit this machine's addresses")
+    cdef size_t total = rounded(len(lengths) * sizeof(g2_sequence)) + 2 * floats(n * width) + floats(n * wide)
+    total += floats(scratch_floats(team, n, wide))
+    if blocks:
+        total += rounded(count * sizeof(float *)) + count * floats(block_floats(width))
+    return total
+
+
+cdef class Workspace:
+    """Scratch memory handed out from the front; closing gives back memory and team."""
+
+    def __dealloc__(self):
+        leave_team(&self.team)
+        if self.base != NULL and self.home != NULL and self.size <= SPARE_BYTES:
+            (<size_t *>self.base)[0] = self.size
+            g2_free(g2_swap(self.home, self.base))
+        else:
+            g2_free(self.base)
+
+    cdef int allocate(self, size_t nbytes, void **home) except -1:
+        """At least nbytes, from the spare block at `home` if that is large enough."""
+        cdef void *spare = g2_swap(home, NULL) if home != NULL else NULL
+        cdef size_t size = (<size_t *>spare)[0] if spare != NULL else 0
+        if size < nbytes:
+            g2_free(spare)
+            size = rounded(max(nbytes, sizeof(size_t)))
+            spare = g2_allocate(size)
+            if spare == NULL:
+                raise MemoryError(f"cannot allocate {nbytes:,} bytes of workspace: use fewer or shorter sequences")
+        self.base = <char *>spare
+        self.size = size
+        self.home = home
+        return 0
+
+    cdef void *take(self, size_t nbytes) except NULL:
+        cdef char *p = self.base + self.used
+        if rounded(nbytes) > self.size - self.used:
+            raise MemoryError(f"workspace of {self.size:,} bytes: {nbytes:,} more do not fit")
+        self.used += rounded(nbytes)
+        return p
+
+    cdef float *take_floats(self, Py_ssize_t count) except NULL:
+        return <float *>self.take(<size_t>count * sizeof(float))
+
+    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t wide) except -1:
+        """Buffers for sequences of these lengths, each starting at position 0 and without blocks yet."""
+        cdef Py_ssize_t i, n = 0
+        cdef g2_sequence *s
+        self.batch.n_sequences = len(lengths)
+        self.batch.sequences = <g2_sequence *>self.take(len(lengths) * sizeof(g2_sequence))
+        for i in range(self.batch.n_sequences):
+            s = self.batch.sequences + i
+            s.row = n
+            s.n_rows = lengths[i]
+            s.position = 0
+            s.blocks = NULL
+            s.layer_stride = 0
+            n += s.n_rows
+        self.batch.n_rows = n
+        self.buffers.x = self.take_floats(n * width)
+        self.buffers.narrow = self.take_floats(n * width)
+        self.buffers.wide = self.take_floats(n * wide)
+        self.buffers.scratch = self.take_floats(scratch_floats(&self.team, n, wide))
+        return 0
+
+    cdef int own_blocks(self, Py_ssize_t width) except -1:
+        """Key/value blocks of this call alone, the same for every layer: what a call without a cache needs."""
+        cdef Py_ssize_t i, j
+        cdef g2_sequence *s
+        cdef float **table
+        cdef Py_ssize_t count = 0
+        for i in range(self.batch.n_sequences):
+            count += blocks_for(self.batch.sequences[i].n_rows)
+        table = <float **>self.take(count * sizeof(float *))
+        for i in range(self.batch.n_sequences):
+            s = self.batch.sequences + i
+            s.blocks = table
+            for j in range(blocks_for(s.n_rows)):
+                table[j] = self.take_floats(block_floats(width))
+            table += blocks_for(s.n_rows)
+        return 0
+
+
+cdef Workspace begin_call():
+    """A workspace that has the team, if it is free, and no memory yet."""
+    cdef Workspace w = Workspace.__new__(Workspace)
+    join_team(&w.team)
+    return w
+
+
+cdef void forget(void **home) noexcept:
+    """Free the spare block: its owner goes."""
+    g2_free(g2_swap(home, NULL))
