@@ -114,7 +114,7 @@ cdef class GPT:
         reserved, or None; last_only: logits of each sequence's last row.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
-        cdef Py_ssize_t wide = max(3 * width, (<Block>self.blocks[0]).mlp.c_fc.out_features)
+        cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
         cdef Py_ssize_t n_out = n_seq if last_only else n
         cdef Workspace w = begin_call()
         cdef int64_t *positions
@@ -122,9 +122,9 @@ cdef class GPT:
         cdef float[:, ::1] view
         cdef KVCache cache
         cdef Block block
-        w.allocate(batch_nbytes(&w.team, lengths, width, wide, slots is None)
+        w.allocate(batch_nbytes(&w.team, lengths, width, inner, slots is None)
                    + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
-        w.lay_out(lengths, width, wide)
+        w.lay_out(lengths, width, inner)
         if slots is None:
             w.own_blocks(width)
         else:

@@ -24,10 +24,10 @@ cdef class Workspace:
     cdef void *take(self, size_t nbytes) except NULL
     cdef float *take_floats(self, Py_ssize_t count) except NULL
     cdef int allocate(self, size_t nbytes, void **home) except -1
-    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t wide) except -1
+    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int own_blocks(self, Py_ssize_t width) except -1
 
-cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t wide,
+cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0
 cdef Workspace begin_call()
 cdef void forget(void **home) noexcept

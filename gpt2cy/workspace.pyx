@@ -45,17 +45,17 @@ cdef Py_ssize_t scratch_floats(const Team *team, Py_ssize_t n, Py_ssize_t deepes
     return max(matmul_scratch(team, n, deepest), attend_scratch(team))
 
 
-cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t wide,
+cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0:
     """Bytes that lay_out takes, with own_blocks too if `blocks`."""
-    cdef Py_ssize_t n = 0, count = 0, length
+    cdef Py_ssize_t n = 0, count = 0, length, wide = max(3 * width, inner)
     for length in lengths:
         n += length
         count += blocks_for(length)
     if <double>n * (2 * width + 2 * wide) * sizeof(float) > <double>(SIZE_MAX >> 2):
         raise MemoryError(f"a call on {n:,} tokens does not fit this machine's addresses")
     cdef size_t total = rounded(len(lengths) * sizeof(g2_sequence)) + 2 * floats(n * width) + floats(n * wide)
-    total += floats(scratch_floats(team, n, wide))
+    total += floats(scratch_floats(team, n, max(width, inner)))
     if blocks:
         total += rounded(count * sizeof(float *)) + count * floats(block_floats(width))
     return total
@@ -97,9 +97,9 @@ cdef class Workspace:
     cdef float *take_floats(self, Py_ssize_t count) except NULL:
         return <float *>self.take(<size_t>count * sizeof(float))
 
-    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t wide) except -1:
+    cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1:
         """Buffers for sequences of these lengths, each starting at position 0 and without blocks yet."""
-        cdef Py_ssize_t i, n = 0
+        cdef Py_ssize_t i, n = 0, wide = max(3 * width, inner)
         cdef g2_sequence *s
         self.batch.n_sequences = len(lengths)
         self.batch.sequences = <g2_sequence *>self.take(len(lengths) * sizeof(g2_sequence))
@@ -115,7 +115,7 @@ cdef class Workspace:
         self.buffers.x = self.take_floats(n * width)
         self.buffers.narrow = self.take_floats(n * width)
         self.buffers.wide = self.take_floats(n * wide)
-        self.buffers.scratch = self.take_floats(scratch_floats(&self.team, n, wide))
+        self.buffers.scratch = self.take_floats(scratch_floats(&self.team, n, max(width, inner)))
         return 0
 
     cdef int own_blocks(self, Py_ssize_t width) except -1:

@@ -7,15 +7,14 @@
 
 Keys and values go to the sequence's blocks first: the cache's where there is one, else the call's own.
 """
-import math
-
 import numpy as np
 
+from libc.math cimport sqrt
 from libc.string cimport memcpy
 
 from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
-from gpt2cy.kernels.table cimport G2_LINEAR
+from gpt2cy.kernels.table cimport G2_LINEAR, fp_mode, g2_fp_enter, g2_fp_leave
 from gpt2cy.layers.linear cimport linear_nbytes
 from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
@@ -25,6 +24,14 @@ from gpt2cy import _checks
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
     return linear_nbytes(n_embd, 3 * n_embd, bias) + linear_nbytes(n_embd, n_embd, bias)
+
+
+cdef float scale_of(double divisor) noexcept nogil:
+    """1 / sqrt(divisor) as float32, rounded to nearest whatever the host's rounding mode."""
+    cdef fp_mode mode = g2_fp_enter()
+    cdef float scale = <float>(1.0 / sqrt(divisor))
+    g2_fp_leave(mode)
+    return scale
 
 
 cdef class Attention:
@@ -73,11 +80,11 @@ cdef class Attention:
         width = _checks.integer("n_embd", n_embd)
         self.head_dim = _checks.heads(width, _checks.integer("n_heads", n_heads))
         self.n_heads = width // self.head_dim
-        scale = 1.0 / math.sqrt(self.head_dim) if _checks.flag("scale_attn_weights", scale_attn_weights) else 1.0
-        layer_idx = _checks.integer("layer_idx", layer_idx, 0, _checks.MAX_SIDE)
+        cdef double divisor = self.head_dim if _checks.flag("scale_attn_weights", scale_attn_weights) else 1.0
+        layer_idx = _checks.integer("layer_idx", layer_idx, 0, 2**20)
         if _checks.flag("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx):
-            scale /= layer_idx + 1
-        self.scale = scale
+            divisor *= (layer_idx + 1) * (layer_idx + 1)
+        self.scale = scale_of(divisor)
         cdef bint has_bias = _checks.flag("bias", bias)
         cdef bint alone = _arena is None
         seed = _checks.seed(seed)
@@ -124,8 +131,8 @@ cdef class Attention:
         self.c_attn.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate(batch_nbytes(&w.team, lengths, width, 3 * width, True), NULL)
-            w.lay_out(lengths, width, 3 * width)
+            w.allocate(batch_nbytes(&w.team, lengths, width, 0, True), NULL)
+            w.lay_out(lengths, width, 0)
             w.own_blocks(width)
             with nogil:
                 memcpy(w.buffers.narrow, &flat[0, 0], flat.shape[0] * width * sizeof(float))

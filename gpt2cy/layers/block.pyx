@@ -94,7 +94,7 @@ cdef class Block:
         cdef const float[:, ::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
-        cdef Py_ssize_t width = self.ln_1.n_embd, wide = max(3 * width, self.mlp.c_fc.out_features)
+        cdef Py_ssize_t width = self.ln_1.n_embd, inner = self.mlp.c_fc.out_features
         x = _checks.rows("x", x, width)
         if not 2 <= x.ndim <= 3:
             raise ValueError(f"x: expected shape [T, {width}] or [B, T, {width}], got {list(x.shape)}")
@@ -105,8 +105,8 @@ cdef class Block:
         self.ln_1.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate(batch_nbytes(&w.team, lengths, width, wide, True), NULL)
-            w.lay_out(lengths, width, wide)
+            w.allocate(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
+            w.lay_out(lengths, width, inner)
             w.own_blocks(width)
             with nogil:
                 memcpy(w.buffers.x, &flat[0, 0], flat.shape[0] * width * sizeof(float))

@@ -6,6 +6,7 @@ from gpt2cy.kernels.threads cimport Team
 cdef class LayerNorm:
     cdef readonly Py_ssize_t n_embd
     cdef readonly double eps
+    cdef float eps_data        # eps as float32
     cdef float *gamma_data
     cdef float *beta_data      # NULL without a beta
     cdef Arena arena

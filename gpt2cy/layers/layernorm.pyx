@@ -9,6 +9,7 @@ from libc.string cimport memset
 
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
+from gpt2cy.kernels.table cimport nearest
 from gpt2cy.layers.linear cimport read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
@@ -53,6 +54,7 @@ cdef class LayerNorm:
         cdef Py_ssize_t n = _checks.integer("n_embd", n_embd, 1, _checks.MAX_SIDE), i
         cdef bint has_beta = _checks.flag("bias", bias)
         self.eps = _checks.epsilon("eps", eps)
+        self.eps_data = nearest(self.eps)
         self.n_embd = n
         self.arena = Arena(layernorm_nbytes(n, has_beta)) if _arena is None else _arena
         self.gamma_data = self.arena.take_floats(n)
@@ -64,7 +66,7 @@ cdef class LayerNorm:
 
     cdef void run(self, const Team *team, const float *x, Py_ssize_t n, float *y) noexcept nogil:
         """y[n, C]; y may be x."""
-        kernel.layernorm(team, x, self.gamma_data, self.beta_data, <float>self.eps, y, n, self.n_embd)
+        kernel.layernorm(team, x, self.gamma_data, self.beta_data, self.eps_data, y, n, self.n_embd)
 
     def __call__(self, x):
         """Normalise x [..., C] of any real dtype: float32 of the same shape."""
