@@ -73,11 +73,4 @@ cdef extern from "fpmode.h" nogil:
     ctypedef unsigned long long fp_mode "uint64_t"
     fp_mode g2_fp_enter()
     void g2_fp_leave(fp_mode found)
-
-
-cdef inline float nearest(double x) noexcept nogil:
-    """x as float32, rounded to nearest whatever the host's rounding mode."""
-    cdef fp_mode mode = g2_fp_enter()
-    cdef float rounded = <float>x
-    g2_fp_leave(mode)
-    return rounded
+    float g2_nearest(double x, int inverse_root)

@@ -9,12 +9,11 @@ Keys and values go to the sequence's blocks first: the cache's where there is on
 """
 import numpy as np
 
-from libc.math cimport sqrt
 from libc.string cimport memcpy
 
 from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
-from gpt2cy.kernels.table cimport G2_LINEAR, fp_mode, g2_fp_enter, g2_fp_leave
+from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.layers.linear cimport linear_nbytes
 from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
@@ -24,14 +23,6 @@ from gpt2cy import _checks
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
     return linear_nbytes(n_embd, 3 * n_embd, bias) + linear_nbytes(n_embd, n_embd, bias)
-
-
-cdef float scale_of(double divisor) noexcept nogil:
-    """1 / sqrt(divisor) as float32, rounded to nearest whatever the host's rounding mode."""
-    cdef fp_mode mode = g2_fp_enter()
-    cdef float scale = <float>(1.0 / sqrt(divisor))
-    g2_fp_leave(mode)
-    return scale
 
 
 cdef class Attention:
@@ -84,7 +75,7 @@ cdef class Attention:
         layer_idx = _checks.integer("layer_idx", layer_idx, 0, 2**20)
         if _checks.flag("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx):
             divisor *= (layer_idx + 1) * (layer_idx + 1)
-        self.scale = scale_of(divisor)
+        self.scale = g2_nearest(divisor, True)
         cdef bint has_bias = _checks.flag("bias", bias)
         cdef bint alone = _arena is None
         seed = _checks.seed(seed)

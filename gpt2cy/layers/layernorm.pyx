@@ -9,7 +9,7 @@ from libc.string cimport memset
 
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
-from gpt2cy.kernels.table cimport nearest
+from gpt2cy.kernels.table cimport g2_nearest
 from gpt2cy.layers.linear cimport read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
@@ -54,7 +54,7 @@ cdef class LayerNorm:
         cdef Py_ssize_t n = _checks.integer("n_embd", n_embd, 1, _checks.MAX_SIDE), i
         cdef bint has_beta = _checks.flag("bias", bias)
         self.eps = _checks.epsilon("eps", eps)
-        self.eps_data = nearest(self.eps)
+        self.eps_data = g2_nearest(self.eps, False)
         self.n_embd = n
         self.arena = Arena(layernorm_nbytes(n, has_beta)) if _arena is None else _arena
         self.gamma_data = self.arena.take_floats(n)
