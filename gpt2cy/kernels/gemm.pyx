@@ -65,7 +65,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
     """One task: its panels against its slivers, all of K."""
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
-    cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height
+    cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height, step
     cdef const float *b
     cdef const float *ahead
     cdef float *tile
@@ -75,6 +75,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
         k0 = 0
         while k0 < k:
             depth = min(p.k_block, k - k0)
+            step = (depth if panel1 - panel0 == 1 else k) * G2_PANEL   # to the block after this one
             tile = p.tiles + thread * <Py_ssize_t>TILE_FLOATS
             for panel in range(panel0, panel1):
                 b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
@@ -83,7 +84,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
                     height = first_row(p, sliver + 1) - row
                     # The first sliver waits for memory; the next two fetch what the block after this
                     # one needs, half of it each.
-                    ahead = b + depth * G2_PANEL if 1 <= sliver - s0 <= 2 else NULL
+                    ahead = b + step if 1 <= sliver - s0 <= 2 else NULL
                     p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
                                            tile, G2_PANEL, k0 > 0, ahead)
                     if k0 + depth == k:
