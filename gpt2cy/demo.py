@@ -52,7 +52,7 @@ class Page:
     --------
     >>> import sys
     >>> Page(sys.stdout).item("Input", "[1, 16]")
-      Input:         [1, 16]
+      Input: [1, 16]
     """
 
     def __init__(self, stream):
@@ -76,7 +76,7 @@ class Page:
 
     def item(self, name: str, value: object) -> None:
         """Print a named value."""
-        self.line(f"  {name + ':':14} {value}")
+        self.line(f"  {name}: {value}")
 
     def done(self, text: str) -> None:
         """Print that something has been verified."""
@@ -171,7 +171,7 @@ def read_text(page: Page, model: GPT, text: bytes) -> None:
     page.item("Input", list(tokens.shape))
     logits = model(tokens)
     _check_logits("tiny", logits, (batch, length, vocab))
-    page.line(f"  Output: {list(logits.shape)} (logits over vocabulary)")
+    page.item("Output", f"{list(logits.shape)} (logits over vocabulary)")
     page.item("Time", f"{_number(milliseconds(model, tokens))} ms")
     page.done("Forward pass successful")
 

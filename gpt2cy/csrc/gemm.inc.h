@@ -7,37 +7,38 @@
  *     c  the tile [m][32]             All of c lives in registers until k is through.
  *
  * Numbers: an element is fma(a[k-1], b[k-1], .. fma(a[0], b[0], 0)), whatever the tile's shape.
- * A tile is `rows` x `width` vectors; G2_TILE_ROWS x G2_TILE_WIDTH fills the registers of its
+ * A tile is up to G2_TILE_ROWS rows by G2_TILE_WIDTH vectors, which fills the registers of its
  * instruction set.  The panel is 32 columns on all of them, so a narrow tile takes it in parts.
  * The shape of the loop: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
  * Multiplication" (2008), and the micro-kernels of BLIS. */
 
-/* `rows`, `width` and, where it can be, `rs` are constants at each call, so the two inner loops
- * vanish and `sum` becomes registers. */
-INLINE void tile(const int rows, const int width, int64_t k, const float *a, int64_t rs, int64_t ks,
-                 const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {
-    vf sum[G2_MAX_ROWS][G2_TILE_WIDTH];
+/* What every function down to the tile takes and hands on; see gemm_tile in table.h. */
+#define REST const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead
+
+/* `rows` and, where it can be, `rs` are constants at each call, so the two inner loops vanish and `sum`
+ * becomes registers.  Its bounds are constants too: a variable-length array stays in memory. */
+INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
+    vf sum[G2_TILE_ROWS][G2_TILE_WIDTH];
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < width; j++)
+        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
     for (; k > 0; k--, a += ks, b += ldb) {
         vf row[G2_TILE_WIDTH];
         if (ahead) __builtin_prefetch(ahead, 0, 2), ahead += G2_LINE;
-        UNROLL for (int j = 0; j < width; j++) row[j] = v_load(b + j * G2_VL);
+        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
         UNROLL for (int i = 0; i < rows; i++) {
             vf left = v_splat(a[i * rs]);
-            UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
         }
     }
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < width; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
+        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
 }
 
-/* All 32 columns in G2_PANEL / (width G2_VL) parts. */
-INLINE void panel_tile(const int rows, const int width, int64_t k, const float *a, int64_t rs,
-                       int64_t ks, const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {
-    for (int col = 0; col < G2_PANEL; col += width * G2_VL)
-        tile(rows, width, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead);
+/* All 32 columns, as many at a time as the registers take. */
+INLINE void panel_tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
+    for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL)
+        tile(rows, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead);
 }
 
 #if G2_TILE_ROWS == 14
@@ -50,25 +51,19 @@ INLINE void panel_tile(const int rows, const int width, int64_t k, const float *
 
 /* One function a row count and a way of reading `a`: rs = 1 (a sliver) or G2_BLOCK (attention
  * weights) known to the compiler, any other rs not. */
-#define TILE_FUNCTIONS(ROWS)                                                                              \
-    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, const float *b, int64_t ldb,       \
-                                float *c, int64_t ldc, int accumulate, const float *ahead) {                                  \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead);                         \
-    }                                                                                                     \
-    FUNCTION void weights_##ROWS(int64_t k, const float *a, const float *b, int64_t ldb, float *c,        \
-                                 int64_t ldc, int accumulate, const float *ahead) {                                           \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead);                   \
-    }                                                                                                     \
-    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,       \
-                                 int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead) {                    \
-        panel_tile(ROWS, G2_TILE_WIDTH, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead);                        \
+#define TILE_FUNCTIONS(ROWS)                                                                        \
+    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, REST) {                      \
+        panel_tile(ROWS, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead);                           \
+    }                                                                                               \
+    FUNCTION void weights_##ROWS(int64_t k, const float *a, REST) {                                 \
+        panel_tile(ROWS, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead);                     \
+    }                                                                                               \
+    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, REST) {         \
+        panel_tile(ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead);                          \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
-/* rs is 1, G2_BLOCK or anything else. */
-FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks,
-                               const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate,
-                               const float *ahead) {
+FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
 #define SLIVER(ROWS) \
     case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead); return;
 #define WEIGHTS(ROWS) \

@@ -116,27 +116,36 @@ def test_subnormals_are_flushed(isa):
 
 @pytest.mark.parametrize("m, k, n", [(3, 10, 7), (70, 768, 96), (14, 3072, 64)])
 def test_close_to_float64(isa, m, k, n):
-    """Within sqrt(k) roundings of sum |a| |w|; a chain's worst case is k of them. Measured: 3 to 8."""
+    """Within 4 roundings of sum |a| |w|; a chain's worst case is k of them. Measured: 3.2."""
     a, w, _, _ = operands(m, k, n)
     exact = a.astype(np.float64) @ w.astype(np.float64)
     size = np.abs(a).astype(np.float64) @ np.abs(w).astype(np.float64)
     error = np.abs(raw.gemm(a, raw.pack(w), isa=isa) - exact) / (size * 2.0**-24)
-    assert error.max() < max(4.0, np.sqrt(k))
+    assert error.max() < 4.0
 
 
-def test_base_is_close_to_ref():
+def test_isas_are_close(isa):
     a, w, bias, residual = operands(31, 500, 70)
     packed = raw.pack(w)
     for activation in ACTIVATIONS:
         expected = raw.gemm(a, packed, bias, activation, residual, isa="ref")
-        result = raw.gemm(a, packed, bias, activation, residual, isa="base" if "base" in raw_isas() else "ref")
+        result = raw.gemm(a, packed, bias, activation, residual, isa=isa)
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
 
 
-def raw_isas():
-    from gpt2cy.kernels import dispatch
-
-    return dispatch.available()
+@pytest.mark.skipif(not hasattr(raw, "gemm_tile"), reason="this build has no door to a single tile")
+@pytest.mark.parametrize("rs, ks", [(1, 14), (1, 20), (64, 1), (64, 2), (9, 1), (2, 30), (0, 1)])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_tile_takes_any_strides(fused_isa, same_bits, rs, ks, accumulate):
+    """Packed weights may stand in for the left matrix, so rs and ks may be anything: each has its own function."""
+    rng = np.random.default_rng(0)
+    store = rng.standard_normal(2000, np.float32)
+    for m in range(1, 15 if fused_isa == "avx512" else 7):
+        for k in (1, 7, 9):
+            a = np.lib.stride_tricks.as_strided(store, (m, k), (4 * rs, 4 * ks))
+            b = rng.standard_normal((k, 32), np.float32)
+            c = rng.standard_normal((m, 32), np.float32) if accumulate else None
+            same_bits(raw.gemm_tile(a, b, c, isa=fused_isa), raw.gemm_tile(a, b, c, isa="ref"))
 
 
 def test_shapes_are_checked():
