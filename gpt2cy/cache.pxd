@@ -3,15 +3,15 @@ from gpt2cy.kernels.table cimport g2_sequence
 
 
 ctypedef struct Slot:
-    Py_ssize_t length
-    float **table              # block i, or NULL
+    Py_ssize_t length          # positions held
+    Py_ssize_t n_blocks        # blocks held: as many as a call has asked for
+    float **table              # of the blocks; moves only in reserve
 
 
 cdef class KVCache:
     cdef readonly Py_ssize_t batch_size, capacity, n_layers, n_heads, n_embd
     cdef Slot *slots
     cdef int busy
-    cdef Py_ssize_t n_blocks(self) noexcept
     cdef Py_ssize_t layer_floats(self) noexcept
     cdef size_t block_nbytes(self) noexcept
     cdef float *new_block(self) except NULL

@@ -8,7 +8,7 @@
 Blocks come when they are needed and go when the last cache that holds them lets go.  A length advances only
 when a call has ended, so an error in between leaves the cache as it was.
 """
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL, g2_sequence
@@ -28,7 +28,12 @@ cdef extern from "guard.h" nogil:
     int g2_count(const int *count)
 
 cdef enum:
-    HEADER = 16   # floats before a block's data, which hold its count
+    HEADER = 16           # floats before a block's data, which hold its count
+    MOST_SLOTS = 1 << 20
+
+
+cdef Py_ssize_t blocks_for(Py_ssize_t length) noexcept nogil:
+    return (length + G2_BLOCK - 1) // G2_BLOCK
 
 
 cdef int *count_of(float *block) noexcept nogil:
@@ -49,7 +54,7 @@ cdef class KVCache:
     config : GPTConfig
         Of the model that will use it; `GPT.new_cache` fills it in.
     batch_size : int
-        Number of slots: rows of the batches it will be used with.
+        Number of slots, up to 2**20: rows of the batches it will be used with.
     capacity : int, optional
         Most positions of a slot; the model's `block_size` by default.
 
@@ -78,10 +83,9 @@ cdef class KVCache:
     """
 
     def __cinit__(self, config, batch_size=1, capacity=None):
-        cdef Py_ssize_t i
         if not isinstance(config, GPTConfig):
             raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
-        slots = _checks.integer("batch_size", batch_size, 1, 2**31)
+        slots = _checks.integer("batch_size", batch_size, 1, MOST_SLOTS)
         most = config.block_size
         if capacity is not None:
             most = _checks.integer("capacity", capacity, 1, config.block_size)
@@ -93,23 +97,14 @@ cdef class KVCache:
             raise MemoryError(f"cannot allocate a cache of {slots:,} slots: reduce batch_size")
         self.batch_size = slots
         self.capacity = most
-        for i in range(self.batch_size):
-            self.slots[i].table = <float **>calloc(self.n_blocks(), sizeof(float *))
-            if self.slots[i].table == NULL:
-                raise MemoryError(f"cannot allocate a cache of {slots:,} slots: reduce batch_size or capacity")
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         if self.slots != NULL:
             for i in range(self.batch_size):
-                if self.slots[i].table != NULL:
-                    self.cut(i, 0)
-                    free(self.slots[i].table)
+                self.cut(i, 0)
+                free(self.slots[i].table)
             free(self.slots)
-
-    cdef Py_ssize_t n_blocks(self) noexcept:
-        """Blocks of a full slot."""
-        return (self.capacity + G2_BLOCK - 1) // G2_BLOCK
 
     cdef Py_ssize_t layer_floats(self) noexcept:
         return 2 * self.n_embd * G2_BLOCK
@@ -128,11 +123,11 @@ cdef class KVCache:
 
     cdef void cut(self, Py_ssize_t slot, Py_ssize_t length) noexcept:
         """Keep the first `length` positions."""
-        cdef Py_ssize_t i
-        for i in range((length + G2_BLOCK - 1) // G2_BLOCK, self.n_blocks()):
-            release(self.slots[slot].table[i])
-            self.slots[slot].table[i] = NULL
-        self.slots[slot].length = length
+        cdef Slot *s = self.slots + slot
+        s.length = length
+        while s.n_blocks > blocks_for(length):
+            s.n_blocks -= 1
+            release(s.table[s.n_blocks])
 
     cdef int enter(self) except -1:
         if not g2_write_enter(&self.busy):
@@ -145,16 +140,22 @@ cdef class KVCache:
     cdef int reserve(self, Py_ssize_t slot, Py_ssize_t n_new) except -1:
         """Blocks of its own for the next n_new positions of a slot."""
         cdef Slot *s = self.slots + slot
-        cdef Py_ssize_t i
+        cdef Py_ssize_t first = s.length // G2_BLOCK, needed = blocks_for(s.length + n_new)
         cdef float *fresh
-        for i in range(s.length // G2_BLOCK, (s.length + n_new - 1) // G2_BLOCK + 1):
-            if s.table[i] == NULL:
-                s.table[i] = self.new_block()
-            elif g2_count(count_of(s.table[i])) > 1:
-                fresh = self.new_block()
-                memcpy(fresh, s.table[i], <size_t>self.n_layers * self.layer_floats() * sizeof(float))
-                release(s.table[i])
-                s.table[i] = fresh
+        cdef void *table
+        if needed > s.n_blocks:
+            table = realloc(s.table, needed * sizeof(float *))
+            if table == NULL:
+                raise MemoryError(f"cannot allocate a table of {needed:,} blocks for the cache")
+            s.table = <float **>table
+        if first < s.n_blocks and g2_count(count_of(s.table[first])) > 1:   # only the first can be half full
+            fresh = self.new_block()
+            memcpy(fresh, s.table[first], <size_t>self.n_layers * self.layer_floats() * sizeof(float))
+            release(s.table[first])
+            s.table[first] = fresh
+        while s.n_blocks < needed:
+            s.table[s.n_blocks] = self.new_block()
+            s.n_blocks += 1
         return 0
 
     cdef void describe(self, Py_ssize_t slot, g2_sequence *s) noexcept:
@@ -171,11 +172,10 @@ cdef class KVCache:
 
     @property
     def nbytes(self):
-        cdef Py_ssize_t i, j, count = 0
+        cdef Py_ssize_t i, count = 0
         for i in range(self.batch_size):
-            for j in range(self.n_blocks()):
-                count += self.slots[i].table[j] != NULL
-        return count * self.block_nbytes()
+            count += self.slots[i].n_blocks
+        return count * self.n_layers * self.layer_floats() * sizeof(float)
 
     def truncate(self, n):
         """Keep only the first n positions of every slot; shorter slots stay as they are.
@@ -209,15 +209,24 @@ cdef class KVCache:
         """A cache that goes on from here on its own; blocks are shared until one of the two writes to them."""
         cdef KVCache other = KVCache.__new__(
             KVCache, GPTConfig(1, self.n_embd, self.n_heads, self.n_layers, self.capacity), self.batch_size)
-        cdef Py_ssize_t i, j
+        cdef Slot *mine
+        cdef Slot *copy
+        cdef Py_ssize_t i, j, n
         self.enter()
         try:
             for i in range(self.batch_size):
-                other.slots[i].length = self.slots[i].length
-                for j in range(self.n_blocks()):
-                    if self.slots[i].table[j] != NULL:
-                        g2_count_up(count_of(self.slots[i].table[j]))
-                        other.slots[i].table[j] = self.slots[i].table[j]
+                mine, copy = self.slots + i, other.slots + i
+                n = blocks_for(mine.length)   # an error may have left more, which nobody has written
+                if n == 0:
+                    continue
+                copy.table = <float **>malloc(n * sizeof(float *))
+                if copy.table == NULL:
+                    raise MemoryError(f"cannot allocate a table of {n:,} blocks for the cache")
+                copy.length = mine.length
+                copy.n_blocks = n
+                for j in range(n):
+                    g2_count_up(count_of(mine.table[j]))
+                    copy.table[j] = mine.table[j]
         finally:
             self.leave()
         return other

@@ -72,10 +72,9 @@ def _add_demo(commands):
         epilog="Exits with 0 only if every check passed.",
     )
     text = parser.add_mutually_exclusive_group()
-    text.add_argument(
-        "--text", type=_text, help=f"the tiny model reads its first {demo.N_TOKENS} bytes (default: a sentence)"
-    )
-    text.add_argument("--file", dest="text", type=_file, help=f"the same for the first {demo.N_TOKENS} bytes of a file")
+    reads = f"the tiny model reads the first {demo.N_TOKENS} bytes of"
+    text.add_argument("--text", type=_text, help=f"{reads} this text (default: a sentence)")
+    text.add_argument("--file", dest="text", type=_file, help=f"{reads} this file")
     parser.add_argument(
         "--up-to",
         metavar="SIZE",
