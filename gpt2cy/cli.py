@@ -74,7 +74,7 @@ def _add_demo(commands):
     text = parser.add_mutually_exclusive_group()
     reads = f"the tiny model reads the first {demo.N_TOKENS} bytes of"
     text.add_argument("--text", type=_text, help=f"{reads} this text (default: a sentence)")
-    text.add_argument("--file", dest="text", type=_file, help=f"{reads} this file")
+    text.add_argument("--file", dest="text", metavar="PATH", type=_file, help=f"{reads} this file")
     parser.add_argument(
         "--up-to",
         metavar="SIZE",

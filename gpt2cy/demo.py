@@ -179,7 +179,7 @@ def read_text(page: Page, model: GPT, text: bytes) -> None:
     truth = reference.forward(model.config, model.state_dict(), tokens)
     error = np.abs(logits - truth).max()
     _require(error <= _TOLERANCE, f"tiny: logits differ from the float64 reference by {error:.1e}")
-    page.done(f"Equal to the float64 reference (largest difference {error:.0e})")
+    page.done(f"Agrees with the float64 reference (largest difference {error:.0e})")
     neighbours = np.concatenate([tokens[:, ::-1], tokens, 255 - tokens])  # [3, T]
     together = model(neighbours)[1]
     _require(np.array_equal(together, logits[0]), "tiny: a batch changes the bits of the logits")

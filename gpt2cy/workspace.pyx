@@ -25,7 +25,7 @@ cdef extern from "guard.h" nogil:
     void *g2_swap(void **pointer, void *with_this)
 
 cdef enum:
-    SPARE_BYTES = 32 << 20   # a larger block goes back to the system
+    SPARE_BYTES = 64 << 20   # a larger block goes back to the system
 
 
 cdef size_t floats(Py_ssize_t count) noexcept nogil:
