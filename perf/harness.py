@@ -139,7 +139,7 @@ def summarize(rounds):
 
 
 def machine():
-    """Describe this machine: the CPU as /proc/cpuinfo has it, processors allowed, system, load of the last minute."""
+    """Describe this machine: CPU (of /proc/cpuinfo), processors allowed, system, load of the last minute."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -57,9 +57,8 @@ def test_demo_small(fast, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["-m", "gpt2cy", "demo"], [EXAMPLES / "model_architecture.py"]])
-def test_whole_demo(command):
-    done = run(*command)
+def test_whole_demo():
+    done = run("-m", "gpt2cy", "demo")
     out = done.stdout.decode()
     assert (done.returncode, done.stderr) == (0, b"")
     for count in ("743,040", "3,487,744", "11,139,584", "163,087,441 (163.09 M)"):

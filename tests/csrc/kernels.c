@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every kernel of every table this processor can run, against ref.c: the same bits where the table is
+ * fused, close where it is not.  Buffers end at a page that may not be touched, or begin after one.
+ * Prints one line a kernel and "N passed, M failed".
+ *
+ *     cc -O2 -I gpt2cy/csrc tests/csrc/kernels.c gpt2cy/csrc/{ref,cpu,isa_*}.c -lm     (flags: setup.py) */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fpmode.h"
+#include "layout.h"
+#include "table.h"
+
+static uint64_t state = 88172645463325252u;
+static float noise(void) { /* xorshift, to [-2, 2) */
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (float)(int32_t)(state >> 32) * 0x1p-30f;
+}
+
+/* n floats between two guard pages: up against the second one, or right behind the first. */
+static float *guarded(int64_t n, int behind) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = ((size_t)n * 4 + page - 1) / page * page;
+    char *p = mmap(NULL, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p + page, bytes, PROT_READ | PROT_WRITE)) abort();
+    return (float *)(behind ? p + page : p + page + bytes - (size_t)n * 4);
+}
+static void release(float *x, int64_t n, int behind) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = ((size_t)n * 4 + page - 1) / page * page;
+    char *start = behind ? (char *)x - page : (char *)x + (size_t)n * 4 - bytes - page;
+    munmap(start, bytes + 2 * page);
+}
+static float *filled(int64_t n, int behind) {
+    float *x = guarded(n, behind);
+    for (int64_t i = 0; i < n; i++) x[i] = noise();
+    return x;
+}
+
+static int passed, failed, wrong;
+static const g2_table *table, *ref;
+
+static void compare(const float *a, const float *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        int same = memcmp(a + i, b + i, 4) == 0 || (isnan(a[i]) && isnan(b[i]));
+        int close = !table->fused && fabsf(a[i] - b[i]) <= 1e-4f * (1 + fabsf(b[i]));
+        wrong += !same && !close;
+    }
+}
+static void report(const char *kernel) {
+    printf("%-7s %-14s %s\n", table->name, kernel, wrong ? "FAILED" : "ok");
+    wrong ? failed++ : passed++;
+    wrong = 0;
+}
+
+static void gemm_tile(void) {
+    for (int behind = 0; behind < 2; behind++)
+        for (int64_t m = 1; m <= table->sliver; m++)
+            for (int64_t k = 1; k <= 40; k = k < 5 ? k + 1 : k * 2 + 1)
+                for (int way = 0; way < 3; way++) { /* sliver, attention weights, any strides */
+                    int64_t rs = way == 0 ? 1 : way == 1 ? G2_BLOCK : k + 3, ks = way == 0 ? m : 1;
+                    int64_t na = (m - 1) * rs + (k - 1) * ks + 1, nb = k * G2_PANEL, nc = m * G2_PANEL;
+                    float *a = filled(na, behind), *b = filled(nb, behind);
+                    float *c = filled(nc, behind), *d = guarded(nc, behind);
+                    for (int accumulate = 0; accumulate < 2; accumulate++) {
+                        memcpy(d, c, (size_t)nc * 4);
+                        float *got = guarded(nc, behind);
+                        memcpy(got, c, (size_t)nc * 4);
+                        table->gemm_tile(m, k, a, rs, ks, b, G2_PANEL, got, G2_PANEL, accumulate, b);
+                        for (int64_t i = 0; i < m; i++)
+                            ref->gemm_tile(1, k, a + i * rs, rs, ks, b, G2_PANEL, d + i * G2_PANEL, G2_PANEL, accumulate, NULL);
+                        compare(got, d, nc);
+                        release(got, nc, behind);
+                    }
+                    release(a, na, behind), release(b, nb, behind), release(c, nc, behind), release(d, nc, behind);
+                }
+    report("gemm_tile");
+}
+
+static void gemm_epilogue(void) {
+    for (int behind = 0; behind < 2; behind++)
+        for (int64_t n = 1; n <= G2_PANEL; n++)
+            for (int set = 0; set < 32; set++) {
+                enum { M = 3 };
+                float *tile = filled(M * G2_PANEL, behind), *bias = filled(n, behind), *residual = filled(M * n, behind);
+                float *got = guarded(M * n, behind), *want = guarded(M * n, behind), *rows[M];
+                for (int i = 0; i < M; i++) rows[i] = got + i * n;
+                g2_epilogue e = {set & 1 ? bias : NULL, set >> 3, set & 2 ? residual : NULL, n, got, n, set & 4 ? rows : NULL};
+                table->gemm_epilogue(&e, tile, M, n, 0, 0);
+                e.out = want, e.out_rows = NULL;
+                ref->gemm_epilogue(&e, tile, M, n, 0, 0);
+                compare(got, want, M * n);
+                release(tile, M * G2_PANEL, behind), release(bias, n, behind), release(residual, M * n, behind);
+                release(got, M * n, behind), release(want, M * n, behind);
+            }
+    report("gemm_epilogue");
+}
+
+static void rows(void) {
+    static const int64_t widths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 100, 127};
+    for (int behind = 0; behind < 2; behind++)
+        for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+            int64_t width = widths[i], n = 3 * width;
+            float *x = filled(n, behind), *gamma = filled(width, behind), *beta = filled(width, behind);
+            float *got = guarded(n, behind), *want = guarded(n, behind);
+            if (i % 3 == 0) x[n / 2] = NAN, x[n - 1] = INFINITY;
+            for (int with = 0; with < 2; with++) {
+                table->layernorm(x, gamma, with ? beta : NULL, 1e-5f, got, 3, width);
+                ref->layernorm(x, gamma, with ? beta : NULL, 1e-5f, want, 3, width);
+                compare(got, want, n);
+            }
+            table->softmax(x, got, 3, width), ref->softmax(x, want, 3, width), compare(got, want, n);
+            for (int kind = G2_LINEAR; kind <= G2_RELU; kind++)
+                table->activation(kind, x, got, n), ref->activation(kind, x, want, n), compare(got, want, n);
+            for (int64_t j = 0; j < n; j++) x[j] *= 50.0f;
+            table->exp(x, got, n), ref->exp(x, want, n), compare(got, want, n);
+            release(x, n, behind), release(gamma, width, behind), release(beta, width, behind);
+            release(got, n, behind), release(want, n, behind);
+        }
+    report("rows");
+}
+
+static void attention(void) {
+    static const int64_t head_dims[] = {1, 2, 3, 16, 31, 32, 33, 64, 100, 256};
+    static const int64_t positions[] = {0, 1, 50, 63, 64, 65, 127, 130};
+    enum { BLOCKS = 3 };
+    float *scratch = guarded(G2_ATTENTION_SCRATCH, 0);
+    for (size_t h = 0; h < sizeof head_dims / sizeof *head_dims; h++)
+        for (size_t p = 0; p < sizeof positions / sizeof *positions; p++)
+            for (int64_t n = 1; n <= table->sliver; n += 2) {
+                int64_t d = head_dims[h], size = 2 * d * G2_BLOCK + G2_PANEL, seen = positions[p] + n;
+                float *blocks[BLOCKS], *q = filled(n * d, 0), *got = guarded(n * d, 0), *want = guarded(n * d, 0);
+                for (int b = 0; b < BLOCKS; b++) {
+                    blocks[b] = filled(size, 0);
+                    for (int64_t j = 0; j < G2_BLOCK; j++) /* what is not yet there is poison */
+                        if (b * G2_BLOCK + j >= seen)
+                            for (int64_t c = 0; c < d; c++)
+                                blocks[b][c * G2_BLOCK + j] = NAN, blocks[b][d * G2_BLOCK + j * d + c] = INFINITY;
+                }
+                g2_attention a = {q, d, n, positions[p], blocks, 0, d * G2_BLOCK, d, 0.3f, got, d, scratch};
+                table->attention(&a);
+                a.out = want;
+                ref->attention(&a);
+                compare(got, want, n * d);
+                for (int64_t i = 0; i < n * d; i++) wrong += isnan(got[i]);
+                for (int b = 0; b < BLOCKS; b++) release(blocks[b], size, 0);
+                release(q, n * d, 0), release(got, n * d, 0), release(want, n * d, 0);
+            }
+    release(scratch, G2_ATTENTION_SCRATCH, 0);
+    report("attention");
+}
+
+static void layouts(void) { /* packing and back, a sliver, keys and values: moves, so exact */
+    for (int64_t k = 1; k < 40; k += 6)
+        for (int64_t n = 1; n < 80; n += 9) {
+            int64_t size = (n + G2_PANEL - 1) / G2_PANEL * G2_PANEL * k;
+            float *panels = guarded(size, 0), *x = filled(k * n, 0), *y = guarded(k * n, 0), *s = guarded(k * n, 0);
+            g2_packed w = {panels, NULL, NULL, k, n, G2_FLOAT32, G2_PANEL, 1};
+            g2_copy_packed(&w, 0, k, 0, n, x, n, 1, 0);
+            g2_copy_packed(&w, 0, k, 0, n, y, 1, k, 1);
+            g2_pack_sliver(x, n, k, n, s);
+            for (int64_t i = 0; i < k; i++)
+                for (int64_t j = 0; j < n; j++) {
+                    wrong += x[i * n + j] != y[j * k + i] || *g2_element(&w, i, j) != x[i * n + j];
+                    wrong += s[j * k + i] != x[i * n + j];
+                }
+            release(panels, size, 0), release(x, k * n, 0), release(y, k * n, 0), release(s, k * n, 0);
+        }
+    for (int64_t position = 0; position < 70; position += 23) {
+        enum { T = 75, H = 2, D = 5, C = H * D, SIZE = 2 * C * G2_BLOCK };
+        float *qkv = filled(T * 3 * C, 0), *blocks[3];
+        for (int b = 0; b < 3; b++) blocks[b] = guarded(SIZE, 0);
+        g2_sequence s = {0, T, position, blocks, SIZE};
+        g2_append(&s, qkv, C, D, 0, 0, T);
+        for (int64_t i = 0; i < T; i++)
+            for (int64_t c = 0; c < C; c++) {
+                int64_t at = (position + i) % G2_BLOCK, head = c / D;
+                const float *block = blocks[(position + i) / G2_BLOCK];
+                wrong += block[c * G2_BLOCK + at] != qkv[i * 3 * C + C + c];
+                wrong += block[C * G2_BLOCK + (head * G2_BLOCK + at) * D + c % D] != qkv[i * 3 * C + 2 * C + c];
+            }
+        release(qkv, T * 3 * C, 0);
+        for (int b = 0; b < 3; b++) release(blocks[b], SIZE, 0);
+    }
+    report("layouts");
+}
+
+int main(void) {
+    const g2_table *const *tables = g2_tables();
+    uint64_t mode = g2_fp_enter();
+    ref = tables[0];
+    for (int i = 0; tables[i]; i++) {
+        table = tables[i];
+        if (!g2_supported(table)) continue;
+        gemm_tile(), gemm_epilogue(), rows(), attention(), layouts();
+    }
+    g2_fp_leave(mode);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
