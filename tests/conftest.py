@@ -37,7 +37,9 @@ def isa(request):
     return request.param
 
 
-@pytest.fixture(scope="session", params=[name for name in AVAILABLE if dispatch.fused(name) and name != "ref"])
+@pytest.fixture(
+    scope="session", params=[name for name in AVAILABLE if dispatch.fused(name) and name != "ref"]
+)
 def fused_isa(request):
     """Each instruction set that promises the bits of `ref`."""
     return request.param
@@ -90,9 +92,9 @@ FORMS = {
     "big-endian": lambda a: a.astype(">f4"),
     "fortran": np.asfortranarray,
     "reversed": lambda a: np.ascontiguousarray(a[..., ::-1])[..., ::-1],
-    "strided": lambda a: np.repeat(np.repeat(a, 3, axis=-1), 2, axis=0)[::2, ..., ::3]
-    if a.ndim > 1
-    else np.repeat(a, 3)[::3],
+    "strided": lambda a: (
+        np.repeat(np.repeat(a, 3, axis=-1), 2, axis=0)[::2, ..., ::3] if a.ndim > 1 else np.repeat(a, 3)[::3]
+    ),
     "record": _record_view,
     "read-only": _read_only,
     "masked": np.ma.array,

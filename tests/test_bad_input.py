@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input: an exception that names the argument, or the right answer, and never a crash."""
 
+import contextlib
 import copy
 import gc
-import itertools
 import pickle
 import threading
+import time
 import weakref
 
 import formula
 import numpy as np
 import pytest
-
-import gpt2cy
-from gpt2cy.kernels import dispatch, raw
 from gpt2cy.kernels.memory import Arena
 from gpt2cy.kernels.packed import PackedMatrix
 from gpt2cy.workspace import Workspace
+
+import gpt2cy
+from gpt2cy.kernels import raw
 
 CONFIG = gpt2cy.GPTConfig(61, 12, 2, 2, 32)
 IDS = [5, 60, 0, 7]
@@ -51,7 +52,9 @@ def call(request, model):
 # ---- ids
 
 
-@pytest.mark.parametrize("bad", [-1, 61, 62, 2**31, 2**32 + 5, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 10**400])
+@pytest.mark.parametrize(
+    "bad", [-1, 61, 62, 2**31, 2**32 + 5, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 10**400]
+)
 @pytest.mark.parametrize("at", [0, 3])
 @pytest.mark.parametrize("cached", [False, True])
 def test_ids_outside_the_vocabulary(model, bad, at, cached):
@@ -68,7 +71,9 @@ def test_ids_outside_the_vocabulary(model, bad, at, cached):
                 method(form, cache)
             assert str(caught.value) == f"tokens: id {shown} at {where} is outside the vocabulary of 61"
         assert not cached or cache.lengths == [4]
-    with pytest.raises(ValueError, match=rf"^sequences\[1\]: id {shown} at \[{at}\] is outside the vocabulary of 61"):
+    with pytest.raises(
+        ValueError, match=rf"^sequences\[1\]: id {shown} at \[{at}\] is outside the vocabulary of 61"
+    ):
         model.forward_many([IDS, ids])
 
 
@@ -76,7 +81,24 @@ def test_the_last_id_is_inside(model):
     assert np.isfinite(model([60])).all()
 
 
-INTEGER_KINDS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "intc", "longlong", "ulonglong", ">i2", ">i4", ">i8", ">u8", "O"]
+INTEGER_KINDS = [
+    "i1",
+    "i2",
+    "i4",
+    "i8",
+    "u1",
+    "u2",
+    "u4",
+    "u8",
+    "intc",
+    "longlong",
+    "ulonglong",
+    ">i2",
+    ">i4",
+    ">i8",
+    ">u8",
+    "O",
+]
 
 
 @pytest.mark.parametrize("kind", INTEGER_KINDS)
@@ -101,13 +123,24 @@ class Index:
 
 @pytest.mark.parametrize(
     "ids",
-    [tuple(IDS), [np.int8(5), np.uint64(60), 0, Index()], np.array(IDS[::-1])[::-1], np.repeat(IDS, 3)[::3],
-     np.lib.stride_tricks.as_strided(np.array([5]), (4,), (0,)), memoryview(np.array(IDS)), ArrayLike(np.array(IDS)),
-     np.ma.array(IDS), np.rec.array([(i,) for i in IDS], dtype=[("id", "i4")]).id, bytearray(IDS)[:0] or range(4)],
+    [
+        tuple(IDS),
+        [np.int8(5), np.uint64(60), 0, Index()],
+        np.array(IDS[::-1])[::-1],
+        np.repeat(IDS, 3)[::3],
+        np.lib.stride_tricks.as_strided(np.array([5]), (4,), (0,)),
+        memoryview(np.array(IDS)),
+        ArrayLike(np.array(IDS)),
+        np.ma.array(IDS),
+        np.rec.array([(i,) for i in IDS], dtype=[("id", "i4")]).id,
+        bytearray(IDS)[:0] or range(4),
+    ],
     ids=lambda ids: type(ids).__name__,
-)  # fmt: skip
+)
 def test_containers_of_ids(model, call, ids):
-    plain = [int(i) if not isinstance(i, Index) else 7 for i in (ids.array if isinstance(ids, ArrayLike) else ids)]
+    plain = [
+        int(i) if not isinstance(i, Index) else 7 for i in (ids.array if isinstance(ids, ArrayLike) else ids)
+    ]
     np.testing.assert_array_equal(call(ids), call(np.array(plain)))
 
 
@@ -128,7 +161,9 @@ class Hostile:
 
     def __init__(self, method, answer):
         self.answer = answer
-        self.__class__ = type(f"Hostile{method}", (Hostile,), {method: lambda self, *args, **kwargs: self.reply()})
+        self.__class__ = type(
+            f"Hostile{method}", (Hostile,), {method: lambda self, *args, **kwargs: self.reply()}
+        )
 
     def reply(self):
         if isinstance(self.answer, BaseException):
@@ -137,19 +172,71 @@ class Hostile:
 
 
 HOSTILE = [
-    ("__array__", 5), ("__array__", None), ("__array__", RuntimeError("no")), ("__array__", np.array(IDS, float)),
-    ("__array_interface__", 5), ("__len__", -1), ("__len__", 10**30), ("__len__", RuntimeError("no")),
-    ("__index__", "five"), ("__index__", RuntimeError("no")), ("__iter__", 5), ("__getitem__", 5), ("__buffer__", 3),
-    ("__float__", 3.0), ("__int__", 3),
-]  # fmt: skip
+    ("__array__", 5),
+    ("__array__", None),
+    ("__array__", RuntimeError("no")),
+    ("__array__", np.array(IDS, float)),
+    ("__array_interface__", 5),
+    ("__len__", -1),
+    ("__len__", 10**30),
+    ("__len__", RuntimeError("no")),
+    ("__index__", "five"),
+    ("__index__", RuntimeError("no")),
+    ("__iter__", 5),
+    ("__getitem__", 5),
+    ("__buffer__", 3),
+    ("__float__", 3.0),
+    ("__int__", 3),
+]
 WRONG = [
-    None, True, 1.5, 7.0, 1j, "5", b"5", bytearray(b"5"), "", object(), object, len, {}, {1, 2}, {5: 6}, iter(IDS), ...,
-    (i for i in IDS), [5.0, 6.0], [5, 6.5], [True, False], ["5"], [None], [[5], [6, 7]], [[], [5]], [5, [6]],
-    [], (), [[]], np.empty((0, 3), int), np.empty((1, 0), int), np.empty((0,), float), np.array(5),
-    np.ones((1, 1, 4), int), np.ones(4), np.ones(4, bool), np.ones(4, complex), np.array(IDS, "m8[s]"),
-    np.array(IDS, "M8[s]"), np.array(["5"]), np.array([b"5"]), np.array([None]), np.zeros(3, [("a", "i4")]),
-    np.array([np.nan]), np.zeros(2, "V4"), [np.float64(5)], [np.datetime64("2020")],
-]  # fmt: skip
+    None,
+    True,
+    1.5,
+    7.0,
+    1j,
+    "5",
+    b"5",
+    bytearray(b"5"),
+    "",
+    object(),
+    object,
+    len,
+    {},
+    {1, 2},
+    {5: 6},
+    iter(IDS),
+    ...,
+    (i for i in IDS),
+    [5.0, 6.0],
+    [5, 6.5],
+    [True, False],
+    ["5"],
+    [None],
+    [[5], [6, 7]],
+    [[], [5]],
+    [5, [6]],
+    [],
+    (),
+    [[]],
+    np.empty((0, 3), int),
+    np.empty((1, 0), int),
+    np.empty((0,), float),
+    np.array(5),
+    np.ones((1, 1, 4), int),
+    np.ones(4),
+    np.ones(4, bool),
+    np.ones(4, complex),
+    np.array(IDS, "m8[s]"),
+    np.array(IDS, "M8[s]"),
+    np.array(["5"]),
+    np.array([b"5"]),
+    np.array([None]),
+    np.zeros(3, [("a", "i4")]),
+    np.array([np.nan]),
+    np.zeros(2, "V4"),
+    [np.float64(5)],
+    [np.datetime64("2020")],
+]
 
 
 def names_it(error, *names):
@@ -193,25 +280,27 @@ def test_an_array_that_changes_after_the_check(model):
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        for _ in range(2000):
+        for _ in range(300):
             try:
                 assert np.isfinite(model(ids)).all()
             except ValueError as error:
-                assert "id 1000000000" in str(error)  # noqa: PT017
+                assert "id 1000000000" in str(error)
     finally:
         stop.set()
         thread.join()
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "ab", b"ab", object(), np.ones((1, 1, 2), int), np.array(5), [], np.empty((0, 2), int)])
+@pytest.mark.parametrize(
+    "wrong", [None, 5, "ab", b"ab", object(), np.ones((1, 1, 2), int), np.array(5), [], np.empty((0, 2), int)]
+)
 def test_what_is_not_sequences(model, wrong):
-    with pytest.raises((TypeError, ValueError), match="^sequences: "):
+    with pytest.raises((TypeError, ValueError), match=r"^sequences: "):
         model.forward_many(wrong)
 
 
 def test_different_lengths_name_forward_many(model):
     for ragged in ([[1, 2], [3]], [np.array([1, 2]), np.array([3])]):
-        with pytest.raises(ValueError, match="^tokens: .*use forward_many"):
+        with pytest.raises(ValueError, match=r"^tokens: .*use forward_many"):
             model(ragged)
 
 
@@ -219,7 +308,9 @@ def test_different_lengths_name_forward_many(model):
 
 
 @classes
-@pytest.mark.parametrize("wrong", [None, True, -1, 0, 2.5, "12", [], object(), 10**30, float("nan")], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", [None, True, -1, 0, 2.5, "12", [], object(), 10**30, float("nan")], ids=repr
+)
 def test_each_positional_argument_of_each_class(cls, wrong):
     right = CLASSES[cls]
     for i in range(len(right)):
@@ -240,11 +331,22 @@ def test_wrong_numbers_of_arguments(cls):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("seed", -1), ("seed", 1.0), ("seed", "1"), ("seed", True), ("seed", [1]), ("init_std", -1.0), ("init_std", None),
-     ("init_std", float("nan")), ("init_std", "0.02"), ("init_std", 10**400), ("init_std", np.ones(1))],
-)  # fmt: skip
+    [
+        ("seed", -1),
+        ("seed", 1.0),
+        ("seed", "1"),
+        ("seed", True),
+        ("seed", [1]),
+        ("init_std", -1.0),
+        ("init_std", None),
+        ("init_std", float("nan")),
+        ("init_std", "0.02"),
+        ("init_std", 10**400),
+        ("init_std", np.ones(1)),
+    ],
+)
 def test_arguments_of_a_model(name, value):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.GPT(CONFIG, **{name: value})
 
 
@@ -255,13 +357,13 @@ def test_seeds_of_any_kind(seed):
 
 def test_a_model_too_large_for_memory():
     config = gpt2cy.GPTConfig(10**9, 2**16, 2**8)
-    with pytest.raises(MemoryError, match="^config: .* parameters need .* bytes"):
+    with pytest.raises(MemoryError, match=r"^config: .* parameters need .* bytes"):
         gpt2cy.GPT(config)
 
 
 @pytest.mark.parametrize("n", [0, -1, 257, 10**6, 10**30, 1.0, True, "2", [2], object()])
 def test_numbers_of_threads(n):
-    with pytest.raises((TypeError, ValueError), match="^n: expected an integer from 1 to 256"):
+    with pytest.raises((TypeError, ValueError), match=r"^n: expected an integer from 1 to 256"):
         gpt2cy.set_num_threads(n)
 
 
@@ -288,10 +390,8 @@ def test_init_again_changes_nothing(cls, model):
     thing = cls(*CLASSES[cls])
     before = repr(thing)
     for arguments in ((), CLASSES[cls], (None,), (1, 2, 3)):
-        try:
+        with contextlib.suppress(TypeError):
             thing.__init__(*arguments)
-        except TypeError:
-            pass
     assert repr(thing) == before
     if cls is gpt2cy.GPT:
         assert np.isfinite(thing(IDS)).all()
@@ -325,10 +425,8 @@ def test_reduce_and_setstate_do_not_crash(cls):
     for name in ("__reduce__", "__reduce_cython__", "__getstate__", "__setstate__", "__setstate_cython__"):
         method = getattr(thing, name, lambda *args: None)
         for arguments in ((), (None,), ({},), ((1, 2),)):
-            try:
+            with contextlib.suppress(TypeError, AttributeError, ValueError):
                 method(*arguments)
-            except (TypeError, AttributeError, ValueError):
-                pass
     assert repr(thing)
 
 
@@ -370,19 +468,31 @@ def test_subclass_instances_as_arguments(model):
     assert gpt2cy.GPT(Config(61, 12, 2, 2, 32), seed=0)(IDS).shape == (4, 61)
 
 
-def test_a_config_changed_behind_the_models_back():
-    """Frozen, but Python has a way; ids are then still checked against the table that is there."""
-    model = gpt2cy.GPT(gpt2cy.GPTConfig(61, 12, 2, 2, 32), seed=0)
-    for name, value in (("vocab_size", 10**6), ("block_size", 10**6), ("n_embd", 10**6)):
-        object.__setattr__(model.config, name, value)
-    with pytest.raises(ValueError, match="vocabulary of 61"):
-        model([10**5])
-    with pytest.raises(ValueError, match="block_size of 32"):
-        model([0] * 33)
+def test_a_config_changed_behind_the_models_back(python):
+    """Frozen, but Python has a way; what the call checks against and allocates is what the layers hold."""
+    code = """
+import gpt2cy
+model = gpt2cy.GPT(gpt2cy.GPTConfig(61, 12, 2, 2, 32), seed=0)
+for name in ("vocab_size", "block_size", "n_embd"):
+    object.__setattr__(model.config, name, 10**6)
+for tokens in ([10**5], [0] * 33):
+    try:
+        model(tokens)
+    except ValueError as error:
+        print(error)
+object.__setattr__(model.config, "vocab_size", 1)
+print(model([0]).shape)
+"""
+    printed = python(code).splitlines()
+    assert "vocabulary of 61" in printed[0]
+    assert "block_size of 32" in printed[1]
+    assert printed[2] == "(1, 61)"
 
 
 @pytest.mark.parametrize("name", ["a", "w", "bias", "residual"])
-@pytest.mark.parametrize("wrong", [None, 5, np.ones(3), np.ones((2, 3), int), np.ones((2, 3), ">f4")], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [None, 5, np.ones(3), np.ones((2, 3), int), np.ones((2, 3), ">f4")], ids=str
+)
 def test_raw_doors(name, wrong):
     if wrong is None and name in ("bias", "residual"):
         pytest.skip("None means without")
@@ -396,62 +506,76 @@ def test_raw_doors(name, wrong):
 
 def test_weights_cannot_change_under_a_call():
     """Assigning meanwhile is a RuntimeError, and the call's result is that of the old weights."""
-    model = gpt2cy.GPT(gpt2cy.GPTConfig(997, 256, 4, 8, 512), seed=0)
-    ids = np.arange(512)
+    model = gpt2cy.GPT(gpt2cy.GPTConfig(97, 256, 4, 6, 512), seed=0)
+    ids = np.arange(400) % 97
     expected = model(ids)
     results = []
-    thread = threading.Thread(target=lambda: results.extend(model(ids) for _ in range(6)))
-    weight, refused = model.wte.weight, 0
+
+    def work():
+        while len(results) < 4:
+            with contextlib.suppress(RuntimeError):  # the other thread was quicker
+                results.append(model(ids))
+
+    thread = threading.Thread(target=work)
+    doors = {
+        "weight": [model.wte, model.lm_head, model.blocks[0].mlp.c_fc],
+        "gamma": [model.ln_f],
+        "bias": [model.blocks[1].attn.c_proj],
+    }
+    doors = [(layer, name, getattr(layer, name)) for name, layers in doors.items() for layer in layers]
+    refused = [0] * len(doors)
     thread.start()
     while thread.is_alive():
-        try:
-            model.wte.weight = weight
-        except RuntimeError as error:
-            assert "while a call is using them" in str(error)  # noqa: PT017
-            refused += 1
+        for i, (layer, name, value) in enumerate(doors):
+            try:
+                setattr(layer, name, value)
+            except RuntimeError as error:
+                assert "while a call is using them" in str(error)
+                refused[i] += 1
+        time.sleep(0.001)
     thread.join()
-    assert refused
+    assert all(refused)
     for result in results:
         np.testing.assert_array_equal(result, expected)
-    model.wte.weight = weight
+    model.wte.weight = model.wte.weight
 
 
 # ---- a fuzz, in a process of its own
 
 FUZZ = """
-import itertools, sys, random
+import random, sys
 import numpy as np, gpt2cy
 rng = random.Random(int(sys.argv[1]))
 config = gpt2cy.GPTConfig(61, 12, 2, 2, 32)
 model = gpt2cy.GPT(config, seed=0)
-things = [None, True, 0, 1, -1, 5, 61, 2**31, 2**63, 10**30, 1.5, float("nan"), "a", b"a", [], [5], [[5, 6]], [[5], [6, 7]],
-          [61], [-1], np.ones(3), np.ones((2, 12), np.float32), np.ones((0, 12)), np.arange(40), np.arange(5), np.ones((12, 12)),
-          np.zeros((61, 12)), np.full((2, 3), 7, np.uint8), {}, object(), config, model, model.new_cache(), model.new_cache(2),
-          model.wte, gpt2cy.GPT, [model.new_cache()], np.float32(3), np.array(3), range(3), iter([1]), np.ones((2, 3, 12)),
-          {"wte.weight": np.ones((61, 12))}, model.state_dict(), slice(None), np.ones((5, 12), ">f8"), np.ma.ones(12)]
-targets = [gpt2cy.GPT, gpt2cy.GPTConfig, gpt2cy.GPTConfig.preset, gpt2cy.Embedding, gpt2cy.LayerNorm, gpt2cy.Linear, gpt2cy.MLP,
-           gpt2cy.Attention, gpt2cy.Block, gpt2cy.KVCache, gpt2cy.gelu, gpt2cy.softmax, gpt2cy.set_num_threads,
-           gpt2cy.Embedding(61, 12), gpt2cy.LayerNorm(12), gpt2cy.Linear(12, 3), gpt2cy.MLP(12), gpt2cy.Attention(12, 3),
-           gpt2cy.Block(config), model, model.next_logits, model.forward_many, model.new_cache, model.load_state_dict,
-           config.memory_plan, model.new_cache().truncate, things[32].truncate, things[33].truncate, things[32].copy]
-layers = [model.wte, model.wpe, model.ln_f, model.lm_head, model.blocks[0].attn.c_attn, model.blocks[1].mlp.c_proj]
-ended = 0
-def heavy(target, args):
-    # A request for gigabytes may be granted: right, but no test.
-    return target in (gpt2cy.KVCache, model.new_cache) and any(a in (2**31,) for a in args if type(a) is int)
+caches = [model.new_cache(), model.new_cache(2)]
+attn, mlp = model.blocks[0].attn, model.blocks[1].mlp
+layers = [model.wte, model.wpe, model.ln_f, model.lm_head, attn.c_attn, mlp.c_proj]
+things = [
+    None, True, 0, 1, -1, 5, 61, 2**63, 10**30, 1.5, float("nan"), "a", b"a", {}, object(), slice(None),
+    [], [5], [[5, 6]], [[5], [6, 7]], [61], [-1], range(3), iter([1]), np.float32(3), np.array(3),
+    np.arange(40), np.arange(5), np.full((2, 3), 7, np.uint8), np.ones(3), np.ones((2, 12), np.float32),
+    np.ones((0, 12)), np.ones((12, 12)), np.zeros((61, 12)), np.ones((2, 3, 12)), np.ones((5, 12), ">f8"),
+    np.ma.ones(12), {"wte.weight": np.ones((61, 12))}, model.state_dict(), config, model, model.wte,
+    gpt2cy.GPT, *caches, [model.new_cache()],
+]
+targets = [
+    gpt2cy.GPT, gpt2cy.GPTConfig, gpt2cy.GPTConfig.preset, gpt2cy.Embedding, gpt2cy.LayerNorm, gpt2cy.Linear,
+    gpt2cy.MLP, gpt2cy.Attention, gpt2cy.Block, gpt2cy.KVCache, gpt2cy.gelu, gpt2cy.softmax,
+    gpt2cy.set_num_threads, gpt2cy.MLP(12), gpt2cy.Attention(12, 3), gpt2cy.Block(config), model,
+    model.next_logits, model.forward_many, model.new_cache, model.load_state_dict, config.memory_plan, caches[0].copy, *layers,
+    *[cache.truncate for cache in caches],
+]
+expected = (TypeError, ValueError, RuntimeError, MemoryError)
 for _ in range(6000):
-    target = rng.choice(targets)
-    args = [rng.choice(things) for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3]))]
-    if heavy(target, args):
-        continue
     try:
-        target(*args)
-    except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError):
-        ended += 1
+        rng.choice(targets)(*[rng.choice(things) for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3]))])
+    except expected:
+        pass
     try:
         setattr(rng.choice(layers), rng.choice(["weight", "bias", "gamma", "beta"]), rng.choice(things))
-    except (TypeError, ValueError, AttributeError):
-        ended += 1
+    except (*expected, AttributeError):
+        pass
 model = gpt2cy.GPT(config, seed=0)
 assert np.isfinite(model(np.arange(32))).all()
 print("survived")

@@ -22,7 +22,7 @@ import gpt2cy
 from gpt2cy.kernels import dispatch
 
 CONFIG = gpt2cy.GPTConfig(61, 20, 5, 2, 150, layer_norm_eps=0.1)
-GOLDEN = "PIN"
+GOLDEN = "c50fd80c8defbccf60b8d9060e2e59db223e26fa1d8d82a544d866c8b6eb8711"
 
 
 def make(config=CONFIG, weights=None):
@@ -55,7 +55,11 @@ def test_golden_hash(name, n_threads):
     dispatch.use(name)
     gpt2cy.set_num_threads(n_threads)
     logits = []
-    for options in ({}, {"activation": "gelu_erf", "tie_weights": True}, {"activation": "relu", "bias": False}):
+    for options in (
+        {},
+        {"activation": "gelu_erf", "tie_weights": True},
+        {"activation": "relu", "bias": False},
+    ):
         config = gpt2cy.GPTConfig(61, 48, 3, 2, 100, **options)
         logits.append(make(config)(formula.tokens(config, 2, 100)))
     assert np.isfinite(logits).all()
@@ -104,7 +108,7 @@ def test_every_token_is_real(model, tokens, same_bits):
 def test_later_tokens_do_not_matter(isa, model, tokens, same_bits):
     dispatch.use(isa)
     whole = model(tokens[0])
-    for length in range(1, 150):
+    for length in range(1, 150, 9 if isa == "ref" else 1):
         same_bits(model(tokens[0, :length]), whole[:length])
     other = tokens[0].copy()
     other[70:] = tokens[1, 70:]
@@ -116,7 +120,7 @@ def test_a_cut_at_every_position(isa, model, tokens, same_bits):
     row = tokens[0, :135]
     whole = model(row)
     cache = model.new_cache()
-    for cut in range(1, 135):
+    for cut in range(1, 135, 9 if isa == "ref" else 1):
         cache.reset()
         same_bits(model(row[:cut], cache), whole[:cut])
         same_bits(model(row[cut:], cache), whole[cut:])
@@ -242,21 +246,24 @@ def host_mode(bits):
 def test_host_mode_changes_nothing_and_stays(isa, model, tokens, mode, n_threads):
     dispatch.use(isa)
     gpt2cy.set_num_threads(n_threads)
+    tokens = tokens[:, :90]
     expected = model(tokens)
     before = mxcsr()
     with host_mode(mode):
         cache = model.new_cache(4)
-        results = [model(tokens), model(tokens[:, :99], cache), model(tokens[:, 99:], cache)]
+        results = [model(tokens), model(tokens[:, :70], cache), model(tokens[:, 70:], cache)]
         inside = mxcsr()
         with pytest.raises(ValueError):
             model([[0, 61]])
         with pytest.raises(ValueError):
-            model([[1]] * 4, cache)
+            model([[1]] * 3, cache)
         after_error = mxcsr()
     assert inside == after_error == before | mode
     assert mxcsr() == before
     np.testing.assert_array_equal(results[0].view(np.uint32), expected.view(np.uint32))
-    np.testing.assert_array_equal(np.concatenate(results[1:], axis=1).view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(
+        np.concatenate(results[1:], axis=1).view(np.uint32), expected.view(np.uint32)
+    )
 
 
 @needs_mxcsr
@@ -272,9 +279,17 @@ def test_a_model_built_in_another_host_mode_is_the_same(model, tokens, mode):
 @any_mode
 def test_layers_alone_keep_their_bits_in_any_host_mode(mode):
     x = np.random.default_rng(0).standard_normal((50, 48), np.float32) * np.float32(0.3)
-    layers = [gpt2cy.LayerNorm(48, eps=0.1), gpt2cy.Linear(48, 30, seed=0), gpt2cy.MLP(48, seed=0), gpt2cy.gelu,
-              gpt2cy.Attention(48, 3, seed=0), gpt2cy.Block(gpt2cy.GPTConfig(7, 48, 3, 2, 60, layer_norm_eps=0.1), seed=0),
-              gpt2cy.gelu_erf, gpt2cy.relu, gpt2cy.softmax]  # fmt: skip
+    layers = [
+        gpt2cy.LayerNorm(48, eps=0.1),
+        gpt2cy.Linear(48, 30, seed=0),
+        gpt2cy.MLP(48, seed=0),
+        gpt2cy.gelu,
+        gpt2cy.Attention(48, 3, seed=0),
+        gpt2cy.Block(gpt2cy.GPTConfig(7, 48, 3, 2, 60, layer_norm_eps=0.1), seed=0),
+        gpt2cy.gelu_erf,
+        gpt2cy.relu,
+        gpt2cy.softmax,
+    ]
     expected = [layer(x) for layer in layers]
     before = mxcsr()
     with host_mode(mode):
@@ -330,8 +345,9 @@ print(len(failed))
 # ---- Inf and NaN to come
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 3e38])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("poison", "tied"), [(np.nan, False), (np.nan, True), (np.inf, True), (-np.inf, False), (3e38, False)]
+)
 def test_poisoned_token_reaches_only_forward(isa, tokens, same_bits, poison, tied):
     """Token 60 appears at position `at` and later: logits before it keep their bits, cached or not."""
     dispatch.use(isa)
@@ -394,7 +410,9 @@ def test_dirty_memory_never_shows(model, tokens):
     """NUM-07: 200 calls, with NaN freed in pieces of the sizes a call asks for before each."""
     expected = {batch: model(tokens[:batch]) for batch in (1, 3)}
     for repeat in range(200):
-        dirt = [np.full(size, np.nan, np.float32) for size in (20, 150 * 20, 150 * 80, 46592, 46592 * 3, 10**6)]
+        dirt = [
+            np.full(size, np.nan, np.float32) for size in (20, 150 * 20, 150 * 80, 46592, 46592 * 3, 10**6)
+        ]
         del dirt
         batch = 1 + 2 * (repeat % 2)
         np.testing.assert_array_equal(model(tokens[:batch]).view(np.uint32), expected[batch].view(np.uint32))

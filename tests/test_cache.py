@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """KVCache: what it holds, how it grows, is cut and copied, and who may use it."""
 
+import contextlib
 import gc
 import threading
+import time
 
 import formula
 import numpy as np
@@ -78,7 +80,9 @@ def test_ragged_sequences_continue_each_at_its_own_position(model, tokens, same_
     caches = [model.new_cache() for _ in lengths]
     model.forward_many([tokens[:length] for length in lengths], caches)
     assert [cache.lengths for cache in caches] == [[length] for length in lengths]
-    results = model.forward_many([tokens[length : length + 5 + i] for i, length in enumerate(lengths)], caches)
+    results = model.forward_many(
+        [tokens[length : length + 5 + i] for i, length in enumerate(lengths)], caches
+    )
     whole = model(tokens)
     for i, length in enumerate(lengths):
         same_bits(results[i], whole[length : length + 5 + i])
@@ -99,12 +103,14 @@ def test_reaching_and_passing_the_end(build):
     model = build(61, 12, 2, 1, 8)
     assert model(range(7)).shape == (7, 61)
     assert model(range(8)).shape == (8, 61)
-    with pytest.raises(ValueError, match="^tokens: 9 tokens do not fit the block_size of 8"):
+    with pytest.raises(ValueError, match=r"^tokens: 9 tokens do not fit the block_size of 8"):
         model(range(9))
     cache = model.new_cache()
     model(range(8), cache)
     for call in (model, model.next_logits):
-        with pytest.raises(ValueError, match="^tokens: 1 token after 8 cached does not fit the block_size of 8"):
+        with pytest.raises(
+            ValueError, match=r"^tokens: 1 token after 8 cached does not fit the block_size of 8"
+        ):
             call([1], cache)
     with pytest.raises(ValueError, match=r"^sequences\[0\]: 1 token after 8 cached"):
         model.forward_many([[1]], [cache])
@@ -115,7 +121,7 @@ def test_a_capacity_below_the_models(model, tokens, same_bits):
     cache = model.new_cache(capacity=70)
     assert cache.capacity == 70
     model(tokens[:69], cache)
-    with pytest.raises(ValueError, match="^cache: slot 0 holds 69 of 70 positions, 2 more do not fit"):
+    with pytest.raises(ValueError, match=r"^cache: slot 0 holds 69 of 70 positions, 2 more do not fit"):
         model(tokens[69:71], cache)
     same_bits(model(tokens[69:70], cache)[0], model(tokens[:70])[69])
     assert cache.lengths == [70]
@@ -123,13 +129,23 @@ def test_a_capacity_below_the_models(model, tokens, same_bits):
 
 @pytest.mark.parametrize(
     "name, arguments",
-    [("batch_size", (0,)), ("batch_size", (-1,)), ("batch_size", (1.0,)), ("batch_size", (None,)), ("batch_size", (2**62,)),
-     ("batch_size", (True,)), ("capacity", (1, 0)), ("capacity", (1, 201)), ("capacity", (1, 2.0)), ("capacity", (1, "8"))],
-)  # fmt: skip
+    [
+        ("batch_size", (0,)),
+        ("batch_size", (-1,)),
+        ("batch_size", (1.0,)),
+        ("batch_size", (None,)),
+        ("batch_size", (2**62,)),
+        ("batch_size", (True,)),
+        ("capacity", (1, 0)),
+        ("capacity", (1, 201)),
+        ("capacity", (1, 2.0)),
+        ("capacity", (1, "8")),
+    ],
+)
 def test_arguments_are_checked(model, name, arguments):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         model.new_cache(*arguments)
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.KVCache(model.config, *arguments)
 
 
@@ -200,7 +216,9 @@ def test_truncate_of_several_slots(model, tokens):
     assert cache.lengths == [70, 64, 0]
 
 
-@pytest.mark.parametrize("n", [-1, 11, None, 1.0, True, "1", [1, 2], [11], [-1], [None], 2**70, np.array([1.0])])
+@pytest.mark.parametrize(
+    "n", [-1, 11, None, 1.0, True, "1", [1, 2], [11], [-1], [None], 2**70, np.array([1.0])]
+)
 def test_truncate_is_checked(model, tokens, n):
     cache = model.new_cache()
     model(tokens[:10], cache)
@@ -220,7 +238,9 @@ def test_copies_share_until_one_writes(model, tokens, same_bits):
     assert one.lengths == two.lengths == [100]
     assert (one.batch_size, one.capacity) == (cache.batch_size, cache.capacity)
     first, second = tokens[100:170], tokens[10:80]
-    expected = {name: model(np.concatenate([tokens[:100], end]))[100:] for name, end in (("1", first), ("2", second))}
+    expected = {
+        name: model(np.concatenate([tokens[:100], end]))[100:] for name, end in (("1", first), ("2", second))
+    }
     same_bits(model(first, one), expected["1"])
     same_bits(model(second, two), expected["2"])
     assert cache.lengths == [100]
@@ -275,7 +295,7 @@ def resident_bytes():
 def test_a_cache_of_another_model(model, build):
     others = [build(61, 24, 2, 3, 200), build(61, 12, 3, 3, 200), build(61, 12, 2, 2, 200)]
     for other in others:
-        with pytest.raises(ValueError, match="^cache: expected a cache of this model"):
+        with pytest.raises(ValueError, match=r"^cache: expected a cache of this model"):
             model([1], other.new_cache())
         with pytest.raises(ValueError, match=r"^caches\[1\]: expected a cache of this model"):
             model.forward_many([[1], [2]], [model.new_cache(), other.new_cache()])
@@ -283,7 +303,7 @@ def test_a_cache_of_another_model(model, build):
 
 def test_slots_must_match_rows(model):
     for tokens, batch in (([1], 2), ([[1], [2]], 1), ([[1]], 3)):
-        with pytest.raises(ValueError, match="^cache: expected one slot a row"):
+        with pytest.raises(ValueError, match=r"^cache: expected one slot a row"):
             model(tokens, model.new_cache(batch))
     with pytest.raises(ValueError, match=r"^caches\[0\]: expected a cache of one slot, got 2"):
         model.forward_many([[1]], [model.new_cache(2)])
@@ -292,7 +312,7 @@ def test_slots_must_match_rows(model):
 @pytest.mark.parametrize("cache", [1, "cache", [], {}, object(), True])
 def test_what_is_not_a_cache(model, cache):
     for call in (model, model.forward, model.next_logits):
-        with pytest.raises(TypeError, match="^cache: expected a KVCache"):
+        with pytest.raises(TypeError, match=r"^cache: expected a KVCache"):
             call([1], cache)
     with pytest.raises(TypeError, match=r"^caches\[0\]: expected a KVCache"):
         model.forward_many([[1]], [cache])
@@ -300,46 +320,53 @@ def test_what_is_not_a_cache(model, cache):
 
 def test_lists_of_caches(model):
     cache = model.new_cache()
-    with pytest.raises(ValueError, match="^caches: the same cache is given twice"):
+    with pytest.raises(ValueError, match=r"^caches: the same cache is given twice"):
         model.forward_many([[1], [2]], [cache, cache])
-    with pytest.raises(ValueError, match="^caches: expected 2, one a sequence, got 1"):
+    with pytest.raises(ValueError, match=r"^caches: expected 2, one a sequence, got 1"):
         model.forward_many([[1], [2]], [cache])
     for wrong in (cache, 5, {"a": cache}):
-        with pytest.raises(TypeError, match="^caches: expected a list of KVCache"):
+        with pytest.raises(TypeError, match=r"^caches: expected a list of KVCache"):
             model.forward_many([[1]], wrong)
     assert cache.lengths == [0]
     assert model.forward_many([[1]], (cache,))[0].shape == (1, 61)
 
 
 def test_a_cache_in_use_is_refused(same_bits):
-    """Another call meanwhile, or a change of the cache, is a RuntimeError; the first call ends as if alone."""
-    model = gpt2cy.GPT(gpt2cy.GPTConfig(997, 256, 4, 8, 512), seed=0)
+    """Another call meanwhile, or a change of the cache, is a RuntimeError; the first ends as if alone."""
+    model = gpt2cy.GPT(gpt2cy.GPTConfig(97, 256, 4, 6, 512), seed=0)
     tokens = formula.tokens(model.config, 1, 400)[0]
     expected = model(tokens)
-    cache = model.new_cache()
-    started, results = threading.Event(), []
+    cache = model.new_cache(capacity=400)
+    results = []
 
     def work():
-        started.set()
-        for _ in range(5):
-            cache.reset()
-            results.append(model(tokens, cache))
+        while len(results) < 3:
+            with contextlib.suppress(RuntimeError):  # the other thread was quicker
+                cache.reset()
+                results.append(model(tokens, cache))
 
+    attempts = {
+        "call": lambda: model([*tokens, 1], cache),  # too long for an idle cache
+        "truncate": lambda: cache.truncate(0),
+        "copy": cache.copy,
+    }
+    refused = dict.fromkeys(attempts, 0)
     thread = threading.Thread(target=work)
-    refused = {"call": 0, "truncate": 0, "copy": 0}
     thread.start()
-    started.wait()
-    attempts = {"call": lambda: model([1], cache), "truncate": lambda: cache.truncate(0), "copy": cache.copy}
     while thread.is_alive():
         for name, attempt in attempts.items():
-            if cache.lengths == [0]:  # the others' reset has happened, its call has not ended
-                try:
-                    attempt()
-                except RuntimeError as error:
-                    assert str(error) == "cache: in use by another call"
-                    refused[name] += 1
+            try:
+                attempt()
+            except RuntimeError as error:
+                assert str(error) == "cache: in use by another call"
+                refused[name] += 1
+            except ValueError as error:
+                assert "of 400 positions" in str(error)
+        time.sleep(0.001)
     thread.join()
     assert all(refused.values())
+    for result in results:
+        same_bits(result, expected)
 
 
 def test_an_error_leaves_a_cache_as_it_was(model, tokens, same_bits):
@@ -348,8 +375,11 @@ def test_an_error_leaves_a_cache_as_it_was(model, tokens, same_bits):
     model(pair, cache)
     nbytes = cache.nbytes
     for wrong, error in (
-        ([[61], [0]], ValueError), ([[1.0], [2.0]], TypeError), ([1], ValueError), (np.ones((2, 171), int), ValueError),
-    ):  # fmt: skip
+        ([[61], [0]], ValueError),
+        ([[1.0], [2.0]], TypeError),
+        ([1], ValueError),
+        (np.ones((2, 171), int), ValueError),
+    ):
         with pytest.raises(error):
             model(wrong, cache)
         assert (cache.lengths, cache.nbytes) == ([30, 30], nbytes)
@@ -376,7 +406,9 @@ model = gpt2cy.GPT(gpt2cy.GPTConfig(97, 256, 4, 12, 1024), seed=0)
 tokens = np.arange(900) % 97
 cache = model.new_cache()
 model.next_logits(tokens[:100], cache)
-start = time.perf_counter(); expected = model.next_logits(tokens[100:], cache); took = time.perf_counter() - start
+start = time.perf_counter()
+expected = model.next_logits(tokens[100:], cache)
+took = time.perf_counter() - start
 cache.truncate(100)
 timer = threading.Timer(took / 2, os.kill, (os.getpid(), signal.SIGINT))
 timer.start()

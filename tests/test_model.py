@@ -28,7 +28,9 @@ def assert_agrees(model, tokens):
 
 
 configs = st.builds(
-    lambda n_heads, head_dim, **fields: gpt2cy.GPTConfig(n_heads=n_heads, n_embd=n_heads * head_dim, **fields),
+    lambda n_heads, head_dim, **fields: gpt2cy.GPTConfig(
+        n_heads=n_heads, n_embd=n_heads * head_dim, **fields
+    ),
     n_heads=st.integers(1, 4),
     head_dim=st.integers(3, 24),
     vocab_size=st.integers(1, 150),
@@ -56,7 +58,9 @@ def test_any_configuration_agrees_with_the_reference(config, data):
     assert_agrees(model, tokens if batch else tokens[0])
 
 
-@pytest.mark.parametrize("flags", [*itertools.product([False, True], repeat=5)], ids=lambda flags: "".join("01"[f] for f in flags))
+@pytest.mark.parametrize(
+    "flags", [*itertools.product([False, True], repeat=5)], ids=lambda flags: "".join("01"[f] for f in flags)
+)
 def test_every_flag(build, flags):
     names = ("bias", "tie_weights", "lm_head_bias", "scale_attn_weights", "scale_attn_by_inverse_layer_idx")
     model = build(*SIZES, **dict(zip(names, flags, strict=True)))
@@ -217,10 +221,14 @@ def test_one_error_lists_every_problem(build):
     with pytest.raises(ValueError) as caught:
         model.load_state_dict(bad)
     for part in (
-        "missing: h.0.attn.c_attn.bias [36]", "missing: h.2.mlp.c_fc.weight [12, 48]", "unexpected: h.0.attn.c_atn.bias",
-        "unexpected: 5", "wpe.weight: expected shape [32, 12], got shape [12, 32]", "ln_f.bias: expected floating-point",
+        "missing: h.0.attn.c_attn.bias [36]",
+        "missing: h.2.mlp.c_fc.weight [12, 48]",
+        "unexpected: h.0.attn.c_atn.bias",
+        "unexpected: 5",
+        "wpe.weight: expected shape [32, 12], got shape [12, 32]",
+        "ln_f.bias: expected floating-point",
         "h.1.ln_1.weight: expected",
-    ):  # fmt: skip
+    ):
         assert part in str(caught.value)
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(array, before[name])
@@ -239,13 +247,13 @@ def test_each_missing_name_is_named(build, name):
 
 def test_a_prefix_is_explained(build):
     model = build(*SIZES)
-    with pytest.raises(ValueError, match="no 'transformer.' prefix"):
+    with pytest.raises(ValueError, match=r"no 'transformer.' prefix"):
         model.load_state_dict({f"transformer.{name}": array for name, array in model.state_dict().items()})
 
 
 @pytest.mark.parametrize("mapping", [None, 5, "text", [1, 2], object()])
 def test_what_is_not_a_mapping(build, mapping):
-    with pytest.raises(TypeError, match="^mapping: expected"):
+    with pytest.raises(TypeError, match=r"^mapping: expected"):
         build(*SIZES).load_state_dict(mapping)
 
 

@@ -10,6 +10,7 @@
 #endif
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -36,6 +37,17 @@ static inline int g2_affinity(void) {
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
     return 0;
+}
+
+/* Seconds of a clock that only goes forwards. */
+static inline double g2_now(void) {
+    struct timespec t;
+#ifdef CLOCK_MONOTONIC
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#else
+    timespec_get(&t, TIME_UTC);
+#endif
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 enum { G2_ALIGNMENT = 64 };

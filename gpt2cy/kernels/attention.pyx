@@ -19,7 +19,7 @@ from gpt2cy.kernels.table cimport (
     g2_fp_enter,
     g2_fp_leave,
 )
-from gpt2cy.kernels.threads cimport workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 
@@ -33,6 +33,7 @@ cdef struct Job:
     float scale
     float *out
     float *scratch
+    Region *region
 
 
 cdef Py_ssize_t blocks_touched(const g2_sequence *s) noexcept nogil:
@@ -40,7 +41,7 @@ cdef Py_ssize_t blocks_touched(const g2_sequence *s) noexcept nogil:
     return (s.position + s.n_rows - 1) // G2_BLOCK - s.position // G2_BLOCK + 1
 
 
-cdef void append_one(const Job *job, Py_ssize_t task) noexcept nogil:
+cdef void append_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil:
     """The new rows of one sequence that fall into one block: no two tasks share a cache line."""
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t first, end, block
@@ -51,24 +52,28 @@ cdef void append_one(const Job *job, Py_ssize_t task) noexcept nogil:
     first = max(<Py_ssize_t>0, block * G2_BLOCK - s.position)
     end = min(<Py_ssize_t>s.n_rows, (block + 1) * G2_BLOCK - s.position)
     g2_append(s, job.qkv, job.n_heads * job.head_dim, job.head_dim, job.layer * s.layer_stride, first, end - first)
+    task_done(job.region, thread)
 
 
 cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil:
     """Keys and values of all new rows into the blocks of `layer`."""
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL)
+    cdef Region region
+    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, &region)
     cdef Py_ssize_t i, n_tasks = 0, n_rows = 0
     cdef int n
     for i in range(n_sequences):
         n_tasks += blocks_touched(sequences + i)
         n_rows += sequences[i].n_rows
     n = workers(team, <double>n_rows * n_heads * head_dim, WORTH_A_TEAM)
+    open_region(&region)
     if n == 1:
         for i in range(n_tasks):
-            append_one(&job, i)
+            append_one(&job, i, 0)
     else:
         for i in prange(n_tasks, schedule="dynamic", num_threads=n):
-            append_one(&job, i)
+            append_one(&job, i, threadid())
+        close_region(&region)
 
 
 cdef Py_ssize_t tiles_of(const Job *job, const g2_sequence *s) noexcept nogil:
@@ -102,13 +107,15 @@ cdef void attend_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil
     mode = g2_fp_enter()
     job.team.table.attention(&a)
     g2_fp_leave(mode)
+    task_done(job.region, thread)
 
 
 cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer, float scale, float *out,
                  float *scratch) noexcept nogil:
     """out = softmax(scale q k^T) v for every row of every sequence; scratch: attend_scratch floats."""
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, scale, out, scratch)
+    cdef Region region
+    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, &region)
     cdef Py_ssize_t i, n_tasks = 0
     cdef double work = 0
     cdef int n
@@ -116,12 +123,14 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
         n_tasks += tiles_of(&job, sequences + i) * n_heads
         work += <double>sequences[i].n_rows * (sequences[i].position + sequences[i].n_rows) * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
+    open_region(&region)
     if n == 1:
         for i in range(n_tasks):
             attend_one(&job, i, 0)
     else:
         for i in prange(n_tasks, schedule="dynamic", num_threads=n):
             attend_one(&job, i, threadid())
+        close_region(&region)
 
 
 cdef Py_ssize_t attend_scratch(const Team *team) noexcept nogil:

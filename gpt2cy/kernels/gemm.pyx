@@ -19,7 +19,7 @@ Numbers: every element is one chain over k; K is never split over threads; see c
 from cython.parallel cimport prange, threadid
 
 from gpt2cy.kernels.table cimport G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave, g2_pack_sliver
-from gpt2cy.kernels.threads cimport workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
 
 cdef enum:
     K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
@@ -43,6 +43,7 @@ cdef struct Product:
     Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
     Py_ssize_t n_panels, group, n_groups    # panels; panels of a task; tasks one after the other
     Py_ssize_t k_block, span   # K of a block; panels that take turns within a block
+    Region *region
 
 
 cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
@@ -55,10 +56,11 @@ cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
     return sliver * (p.m // p.n_slivers) + min(sliver, p.m % p.n_slivers)
 
 
-cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
+cdef void pack_one(const Product *p, Py_ssize_t sliver, int thread) noexcept nogil:
     cdef Py_ssize_t row = first_row(p, sliver)
     g2_pack_sliver(p.a + row * p.lda, p.lda, first_row(p, sliver + 1) - row, p.w.k,
                    <float *>p.slivers + row * p.w.k)
+    task_done(p.region, thread)
 
 
 cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept nogil:
@@ -96,6 +98,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
             k0 += depth
         panel0 = panel1
     g2_fp_leave(mode)
+    task_done(p.region, thread)
 
 
 cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
@@ -125,24 +128,28 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
                  const g2_epilogue *e, float *scratch) noexcept nogil:
     """out = epilogue(a w) by the team; scratch: matmul_scratch floats, 64-byte aligned."""
     cdef Product p
+    cdef Region region
     cdef Py_ssize_t i, n_tasks
     cdef int n = workers(team, <double>m * w.k * w.n, WORTH_A_TEAM)
     plan(&p, team, a, lda, m, w, e, scratch)
+    p.region = &region
     n_tasks = p.n_chunks * p.n_groups
+    open_region(&region)
     if m == 1:
         p.slivers = a   # one row is its own sliver
     elif n == 1 or p.n_slivers < 4:
         for i in range(p.n_slivers):
-            pack_one(&p, i)
+            pack_one(&p, i, 0)
     else:
         for i in prange(p.n_slivers, schedule="static", num_threads=n):
-            pack_one(&p, i)
+            pack_one(&p, i, threadid())
     if n == 1:
         for i in range(n_tasks):
             multiply_one(&p, i, 0)
     else:
         for i in prange(n_tasks, schedule="dynamic", num_threads=n):
             multiply_one(&p, i, threadid())
+        close_region(&region)
 
 
 cdef Py_ssize_t matmul_scratch(const Team *team, Py_ssize_t m, Py_ssize_t k) noexcept nogil:

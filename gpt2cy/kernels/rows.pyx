@@ -4,9 +4,10 @@
 Rows are shared out in chunks of about CHUNK numbers; few numbers stay on one thread.
 Numbers: csrc/rows.inc.h; a row's result does not depend on the chunk it is in.
 """
-from cython.parallel cimport prange
+from cython.parallel cimport prange, threadid
 
 from gpt2cy.kernels.table cimport fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
 
 cdef enum:
     CHUNK = 8192           # numbers of a task
@@ -57,19 +58,22 @@ cdef void some_rows(const Job *job, Py_ssize_t first, Py_ssize_t end) noexcept n
     g2_fp_leave(mode)
 
 
-cdef void one_chunk(const Job *job, Py_ssize_t task, Py_ssize_t rows) noexcept nogil:
+cdef void one_chunk(const Job *job, Py_ssize_t task, Py_ssize_t rows, Region *region, int thread) noexcept nogil:
     some_rows(job, task * rows, min((task + 1) * rows, job.n))
+    task_done(region, thread)
 
 
 cdef void run(const Job *job) noexcept nogil:
-    cdef Py_ssize_t rows, n_tasks, i
-    if <double>job.n * job.width < WORTH_A_TEAM or job.team.n_threads == 1:
+    cdef Py_ssize_t rows = max(<Py_ssize_t>1, CHUNK // job.width), n_tasks = (job.n + rows - 1) // rows, i
+    cdef int n = workers(job.team, <double>job.n * job.width, WORTH_A_TEAM)
+    cdef Region region
+    if n == 1:
         some_rows(job, 0, job.n)
-        return
-    rows = max(<Py_ssize_t>1, CHUNK // job.width)
-    n_tasks = (job.n + rows - 1) // rows
-    for i in prange(n_tasks, schedule="dynamic", num_threads=job.team.n_threads):
-        one_chunk(job, i, rows)
+    else:
+        open_region(&region)
+        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
+            one_chunk(job, i, rows, &region, threadid())
+        close_region(&region)
 
 
 cdef Job blank(const Team *team, Op op, const float *x, float *y, Py_ssize_t n, Py_ssize_t width) noexcept nogil:

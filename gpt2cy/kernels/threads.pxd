@@ -7,6 +7,13 @@ ctypedef struct Team:
     int n_threads          # who computes: the constant team, or 1
     int owned              # 1: this call has the team and gives it back
 
+ctypedef struct Region:    # one parallel loop, as the thread that called it sees it
+    double last            # when it finished a task
+    double longest         # its longest task
+
 cdef void join_team(Team *team) noexcept nogil
 cdef void leave_team(Team *team) noexcept nogil
 cdef int workers(const Team *team, double work, double least) noexcept nogil
+cdef void open_region(Region *region) noexcept nogil
+cdef void task_done(Region *region, int thread) noexcept nogil
+cdef void close_region(const Region *region) noexcept nogil

@@ -6,6 +6,10 @@ it is read again at each call, so a later change of affinity or of OpenMP's limi
 `set_num_threads` and GPT2CY_NUM_THREADS override it.  One call at a time has the team; a call
 that comes meanwhile computes with its own thread alone, and so does every call in a forked child of
 a process that had already used the team (GNU OpenMP does not survive a fork).  The bits are the same.
+
+A loop ends when its last thread has arrived.  Where another program holds a core, that is a time slice of
+milliseconds, for a loop of microseconds.  So the calling thread measures how long it waits: after a wait out
+of all proportion calls compute alone for a while, each time for longer, until a loop ends in time again.
 """
 import math
 import os
@@ -18,6 +22,7 @@ cdef extern from "host.h" nogil:
     int G2_OPENMP
     int g2_omp_limit()
     int g2_affinity()
+    double g2_now()
 
 cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
@@ -31,6 +36,9 @@ cdef int quota = MOST      # of the cgroup, rounded up
 cdef int in_use = 0        # the team's lock
 cdef int ever_used = 0     # a team has run in this process
 cdef int alone = 0         # in a forked child: no team
+cdef double resume = 0     # when the team may be used again, after a wait
+cdef double pause = 0      # how long it was left alone last
+cdef double LONG_WAIT = 1e-3, LEAST_PAUSE = 0.02, MOST_PAUSE = 0.64   # seconds
 
 
 cdef int count() noexcept nogil:
@@ -67,7 +75,35 @@ cdef void leave_team(Team *team) noexcept nogil:
 
 cdef int workers(const Team *team, double work, double least) noexcept nogil:
     """The whole team, or one thread where `work` is less than `least`: never a number between."""
-    return team.n_threads if work >= least else 1
+    if team.n_threads == 1 or work < least:
+        return 1
+    return 1 if resume > 0 and g2_now() < resume else team.n_threads
+
+
+cdef void open_region(Region *region) noexcept nogil:
+    region.last = g2_now()
+    region.longest = 0
+
+
+cdef void task_done(Region *region, int thread) noexcept nogil:
+    """Called by every thread at the end of a task; the calling thread, 0, takes the time."""
+    cdef double now
+    if thread == 0:
+        now = g2_now()
+        region.longest = max(region.longest, now - region.last)
+        region.last = now
+
+
+cdef void close_region(const Region *region) noexcept nogil:
+    """After the loop: a wait longer than tasks explain means that somebody else has a core."""
+    global resume, pause
+    cdef double now = g2_now()
+    if now - region.last > LONG_WAIT + 4 * region.longest:
+        pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * pause))
+        resume = now + pause
+    elif resume > 0:
+        resume = 0
+        pause = pause / 2 if pause > LEAST_PAUSE else 0
 
 
 def set_num_threads(n):

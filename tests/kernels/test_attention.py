@@ -22,7 +22,8 @@ def truth(qkv, n_heads, scale):
     """Softmax attention in float64: [T, C]."""
     length = len(qkv)
     q, k, v = (
-        part.reshape(length, n_heads, -1).transpose(1, 0, 2) for part in np.split(qkv.astype(np.float64), 3, axis=1)
+        part.reshape(length, n_heads, -1).transpose(1, 0, 2)
+        for part in np.split(qkv.astype(np.float64), 3, axis=1)
     )
     scores = np.where(np.tri(length, dtype=bool), scale * q @ k.transpose(0, 2, 1), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
@@ -92,7 +93,7 @@ def test_close_to_float64_and_causal_at_any_size_of_scores(isa, same_bits, size)
     qkv[:, :64] *= np.float32(size)
     expected = truth(qkv, 2, 0.25)
     result = raw.attention(qkv, 2, 0.25, isa=isa)
-    assert size < 300 or 1e5 < 0.25 * np.abs(np.sum(qkv[:, :16] * qkv[:, 32:48], axis=1)).max()
+    assert size < 300 or 0.25 * np.abs(np.sum(qkv[:, :16] * qkv[:, 32:48], axis=1)).max() > 1e5
     # An error of half an ulp in a score of size s changes its weight by s 2^-24.
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-6 if size == 1 else 1e-6 * size**2)
     other = qkv.copy()
@@ -119,5 +120,5 @@ def test_special_numbers_equal_ref(fused_isa, same_bits):
 
 @pytest.mark.parametrize("n_heads, cuts", [(0, ()), (-1, ()), (5, ()), (2, (0,)), (2, (3, 3)), (2, (9,))])
 def test_arguments_are_checked(n_heads, cuts):
-    with pytest.raises(ValueError, match="qkv|cuts"):
+    with pytest.raises(ValueError, match=r"qkv|cuts"):
         raw.attention(projection(8, 2, 3), n_heads, 1.0, cuts)

@@ -14,7 +14,9 @@ def test_ref_comes_first_and_the_best_last():
     available = dispatch.available()
     assert available[0] == "ref"
     assert dispatch.fused("ref")
-    order = ["ref", "base", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["ref", "neon"]
+    order = (
+        ["ref", "base", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["ref", "neon"]
+    )
     assert available == [name for name in order if name in available]
     if "base" in available:
         assert not dispatch.fused("base")
@@ -34,7 +36,9 @@ def test_the_environment_forces_one(python, isa):
     assert python(REPORT, GPT2CY_ISA=isa).split() == [isa]
 
 
-@pytest.mark.parametrize("name", ["avx1024", "AVX2", " ref", "neon" if platform.machine() == "x86_64" else "avx2"])
+@pytest.mark.parametrize(
+    "name", ["avx1024", "AVX2", " ref", "neon" if platform.machine() == "x86_64" else "avx2"]
+)
 def test_an_unknown_one_lists_those_there_are(python, name):
     message = f"GPT2CY_ISA: expected one of {', '.join(dispatch.available())} on this machine, got {name!r}"
     with pytest.raises(ValueError) as caught:

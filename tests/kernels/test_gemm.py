@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from gpt2cy.kernels import raw
 
 ACTIVATIONS = [None, "gelu_tanh", "gelu_erf", "relu"]
-TILES = (6, 14, 28, 32, 64, 168, 384)  # rows of a tile, two of them, a panel, two of them, a task, a block of k
+TILES = (
+    6,
+    14,
+    28,
+    32,
+    64,
+    168,
+    384,
+)  # rows of a tile, two of them, a panel, two of them, a task, a block of k
 EDGES = sorted({1, 2} | {size + step for size in TILES for step in (-1, 0, 1)} | {336, 337, 769})
 
 
@@ -47,7 +55,9 @@ def test_edges_equal_ref(fused_isa, same_bits, axis, size):
         same_bits(raw.gemm(a, packed, bias, "gelu_tanh", residual, fused_isa, n_threads), expected)
 
 
-@pytest.mark.parametrize("m, k, n", [(169, 385, 65), (29, 769, 300), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)])
+@pytest.mark.parametrize(
+    "m, k, n", [(169, 385, 65), (29, 769, 300), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)]
+)
 def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
     a, w, bias, residual = operands(m, k, n)
     packed = raw.pack(w)
@@ -57,7 +67,11 @@ def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
 
 
 @given(
-    m=st.integers(1, 80), k=st.integers(1, 500), n=st.integers(1, 130), n_threads=st.integers(1, 3), seed=st.integers(0, 99)
+    m=st.integers(1, 80),
+    k=st.integers(1, 500),
+    n=st.integers(1, 130),
+    n_threads=st.integers(1, 3),
+    seed=st.integers(0, 99),
 )
 def test_any_shape_equals_ref(fused_isa, same_bits, m, k, n, n_threads, seed):
     a, w, _, _ = operands(m, k, n, seed)
@@ -99,7 +113,9 @@ def test_special_numbers_equal_ref(fused_isa, same_bits):
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3e38, 1e-20], np.float32)
     a, w, bias, residual = operands(23, 40, 45)
     for array in (a, w, bias, residual):
-        array.reshape(-1)[rng.integers(0, array.size, array.size // 40)] = special[rng.integers(0, 9, array.size // 40)]
+        array.reshape(-1)[rng.integers(0, array.size, array.size // 40)] = special[
+            rng.integers(0, 9, array.size // 40)
+        ]
     packed = raw.pack(w)
     for activation in ACTIVATIONS:
         expected = raw.gemm(a, packed, bias, activation, residual, isa="ref")
@@ -111,7 +127,9 @@ def test_subnormals_are_flushed(isa):
     """A product below the smallest normal number is 0, so tiny weights do not cost 36 times the time."""
     tiny = np.full((3, 5), 1e-30, np.float32)
     assert not raw.gemm(tiny, raw.pack(tiny.T * np.float32(1e-9)), isa=isa).any()
-    assert not raw.gemm(np.full((3, 5), 1e-40, np.float32), raw.pack(np.ones((5, 2), np.float32)), isa=isa).any()
+    assert not raw.gemm(
+        np.full((3, 5), 1e-40, np.float32), raw.pack(np.ones((5, 2), np.float32)), isa=isa
+    ).any()
 
 
 @pytest.mark.parametrize("m, k, n", [(3, 10, 7), (70, 768, 96), (14, 3072, 64)])
@@ -137,7 +155,7 @@ def test_isas_are_close(isa):
 @pytest.mark.parametrize("rs, ks", [(1, 14), (1, 20), (64, 1), (64, 2), (9, 1), (2, 30), (0, 1)])
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_a_tile_takes_any_strides(fused_isa, same_bits, rs, ks, accumulate):
-    """Packed weights may stand in for the left matrix, so rs and ks may be anything: each has its own function."""
+    """Packed weights may stand in for the left matrix: rs = 1, rs = 64 and the rest are three functions."""
     rng = np.random.default_rng(0)
     store = rng.standard_normal(2000, np.float32)
     for m in range(1, 15 if fused_isa == "avx512" else 7):

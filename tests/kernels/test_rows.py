@@ -13,7 +13,9 @@ from gpt2cy.kernels import raw
 
 WIDTHS = [*range(1, 36), 47, 48, 49, 63, 64, 65, 127, 128, 129, 768, 3071]
 KINDS = ["exp", "gelu_tanh", "gelu_erf", "relu"]
-SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-40, 3.4e38, -3.4e38, 88.8, -87.3], np.float32)
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-40, 3.4e38, -3.4e38, 88.8, -87.3], np.float32
+)
 TRUTH = {
     "exp": np.exp,
     "gelu_tanh": lambda x: x / (1.0 + np.exp(-2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
@@ -66,7 +68,9 @@ def test_shares_of_the_threads_equal_ref(fused_isa, same_bits, n_threads):
     same_bits(raw.layernorm(x, gamma, beta, **choice), raw.layernorm(x, gamma, beta, isa="ref"))
     same_bits(raw.softmax(x, **choice), raw.softmax(x, isa="ref"))
     for kind in KINDS:
-        same_bits(raw.activation(x.reshape(-1), kind, **choice), raw.activation(x.reshape(-1), kind, isa="ref"))
+        same_bits(
+            raw.activation(x.reshape(-1), kind, **choice), raw.activation(x.reshape(-1), kind, isa="ref")
+        )
 
 
 def test_a_row_does_not_know_its_neighbours(isa, same_bits):
@@ -88,8 +92,21 @@ def test_exp_is_within_one_ulp(isa):
 
 def test_exp_at_its_edges(isa):
     low, high = np.float32(-87.3), np.float32(88.8)
-    x = np.array([0.0, -0.0, np.nextafter(low, np.float32(-100)), -1e30, -np.inf, np.nextafter(high, np.float32(100)),
-                  1e30, np.inf, 1e-45, -1e-45], np.float32)  # fmt: skip
+    x = np.array(
+        [
+            0.0,
+            -0.0,
+            np.nextafter(low, np.float32(-100)),
+            -1e30,
+            -np.inf,
+            np.nextafter(high, np.float32(100)),
+            1e30,
+            np.inf,
+            1e-45,
+            -1e-45,
+        ],
+        np.float32,
+    )
     result = raw.activation(x, "exp", isa=isa)
     assert result.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, math.inf, math.inf, math.inf, 1.0, 1.0]
     assert raw.activation(low.reshape(1), "exp", isa=isa)[0] >= np.finfo(np.float32).tiny

@@ -28,14 +28,26 @@ def expected(attention, x):
 
 
 @given(
-    n_heads=st.integers(1, 5), head_dim=st.integers(1, 40), length=st.integers(1, 80), batch=st.integers(0, 3),
-    bias=st.booleans(), scaled=st.booleans(), inverse=st.booleans(), layer=st.integers(0, 4), seed=st.integers(0, 99),
-)  # fmt: skip
+    n_heads=st.integers(1, 5),
+    head_dim=st.integers(1, 40),
+    length=st.integers(1, 80),
+    batch=st.integers(0, 3),
+    bias=st.booleans(),
+    scaled=st.booleans(),
+    inverse=st.booleans(),
+    layer=st.integers(0, 4),
+    seed=st.integers(0, 99),
+)
 def test_agrees_with_the_reference(n_heads, head_dim, length, batch, bias, scaled, inverse, layer, seed):
     attention = random_attention(
-        n_heads * head_dim, n_heads, seed, bias=bias, scale_attn_weights=scaled,
-        scale_attn_by_inverse_layer_idx=inverse, layer_idx=layer,
-    )  # fmt: skip
+        n_heads * head_dim,
+        n_heads,
+        seed,
+        bias=bias,
+        scale_attn_weights=scaled,
+        scale_attn_by_inverse_layer_idx=inverse,
+        layer_idx=layer,
+    )
     scale = (1 / math.sqrt(head_dim) if scaled else 1.0) / (layer + 1 if inverse else 1)
     assert attention.scale == np.float32(scale)
     shape = (batch, length) if batch else (length,)
@@ -92,23 +104,47 @@ def test_seeds():
     assert (gpt2cy.Attention(8, 2).c_attn.weight != gpt2cy.Attention(8, 2).c_attn.weight).any()
 
 
-@pytest.mark.parametrize("x", [None, "text", [], np.ones(8), np.empty((0, 8)), np.empty((2, 0, 8)), np.ones((3, 7)),
-                               np.ones((1, 1, 1, 8)), [[True] * 8]])  # fmt: skip
+@pytest.mark.parametrize(
+    "x",
+    [
+        None,
+        "text",
+        [],
+        np.ones(8),
+        np.empty((0, 8)),
+        np.empty((2, 0, 8)),
+        np.ones((3, 7)),
+        np.ones((1, 1, 1, 8)),
+        [[True] * 8],
+    ],
+)
 def test_what_is_not_rows(x):
-    with pytest.raises((TypeError, ValueError), match="^x: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^x: expected"):
         gpt2cy.Attention(8, 2)(x)
 
 
 @pytest.mark.parametrize(
     "name, arguments",
-    [("n_heads", {"n_heads": 3}), ("n_heads", {"n_heads": 0}), ("n_heads", {"n_heads": -2}), ("n_heads", {"n_heads": 2.0}),
-     ("n_heads", {"n_heads": None}), ("n_embd", {"n_embd": 0}), ("n_embd", {"n_embd": 2**40}), ("n_embd", {"n_embd": None}),
-     ("n_heads", {"n_embd": 514, "n_heads": 2}), ("bias", {"bias": None}), ("scale_attn_weights", {"scale_attn_weights": 1}),
-     ("scale_attn_by_inverse_layer_idx", {"scale_attn_by_inverse_layer_idx": "no"}), ("layer_idx", {"layer_idx": -1}),
-     ("layer_idx", {"layer_idx": None}), ("seed", {"seed": 1.0})],
-)  # fmt: skip
+    [
+        ("n_heads", {"n_heads": 3}),
+        ("n_heads", {"n_heads": 0}),
+        ("n_heads", {"n_heads": -2}),
+        ("n_heads", {"n_heads": 2.0}),
+        ("n_heads", {"n_heads": None}),
+        ("n_embd", {"n_embd": 0}),
+        ("n_embd", {"n_embd": 2**40}),
+        ("n_embd", {"n_embd": None}),
+        ("n_heads", {"n_embd": 514, "n_heads": 2}),
+        ("bias", {"bias": None}),
+        ("scale_attn_weights", {"scale_attn_weights": 1}),
+        ("scale_attn_by_inverse_layer_idx", {"scale_attn_by_inverse_layer_idx": "no"}),
+        ("layer_idx", {"layer_idx": -1}),
+        ("layer_idx", {"layer_idx": None}),
+        ("seed", {"seed": 1.0}),
+    ],
+)
 def test_arguments_are_checked(name, arguments):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.Attention(**{"n_embd": 8, "n_heads": 2} | arguments)
 
 

@@ -32,15 +32,29 @@ def random_block(config, layer_idx=0):
 
 
 @given(
-    n_heads=st.integers(1, 4), head_dim=st.integers(1, 20), inner=st.none() | st.integers(1, 100),
-    activation=st.sampled_from(["gelu_tanh", "gelu_erf", "relu"]), bias=st.booleans(), inverse=st.booleans(),
-    length=st.integers(1, 70), batch=st.integers(0, 3), eps=st.sampled_from([1e-5, 1e-3]),
-)  # fmt: skip
+    n_heads=st.integers(1, 4),
+    head_dim=st.integers(1, 20),
+    inner=st.none() | st.integers(1, 100),
+    activation=st.sampled_from(["gelu_tanh", "gelu_erf", "relu"]),
+    bias=st.booleans(),
+    inverse=st.booleans(),
+    length=st.integers(1, 70),
+    batch=st.integers(0, 3),
+    eps=st.sampled_from([1e-5, 1e-3]),
+)
 def test_agrees_with_the_reference(n_heads, head_dim, inner, activation, bias, inverse, length, batch, eps):
     config = gpt2cy.GPTConfig(
-        7, n_heads * head_dim, n_heads, 3, 100, n_inner=inner, activation=activation, bias=bias,
-        scale_attn_by_inverse_layer_idx=inverse, layer_norm_eps=eps,
-    )  # fmt: skip
+        7,
+        n_heads * head_dim,
+        n_heads,
+        3,
+        100,
+        n_inner=inner,
+        activation=activation,
+        bias=bias,
+        scale_attn_by_inverse_layer_idx=inverse,
+        layer_norm_eps=eps,
+    )
     block, params = random_block(config, 2)
     shape = (batch, length) if batch else (length,)
     x = np.random.default_rng(length).standard_normal((*shape, config.n_embd), np.float32)
@@ -86,19 +100,23 @@ def test_seeds():
     assert (gpt2cy.Block(config).mlp.c_fc.weight != gpt2cy.Block(config).mlp.c_fc.weight).any()
 
 
-@pytest.mark.parametrize("x", [None, "text", [], np.ones(12), np.empty((0, 12)), np.ones((3, 7)), np.ones((1, 1, 1, 12))])
+@pytest.mark.parametrize(
+    "x", [None, "text", [], np.ones(12), np.empty((0, 12)), np.ones((3, 7)), np.ones((1, 1, 1, 12))]
+)
 def test_what_is_not_rows(x):
-    with pytest.raises((TypeError, ValueError), match="^x: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^x: expected"):
         gpt2cy.Block(gpt2cy.GPTConfig(7, 12, 3, 2, 9))(x)
 
 
-@pytest.mark.parametrize("name, arguments", [("config", (None,)), ("config", ({"n_embd": 8},)), ("config", (12, 3))])
+@pytest.mark.parametrize(
+    "name, arguments", [("config", (None,)), ("config", ({"n_embd": 8},)), ("config", (12, 3))]
+)
 def test_config_is_checked(name, arguments):
-    with pytest.raises(TypeError, match=f"^{name}: expected a GPTConfig"):
+    with pytest.raises(TypeError, match=rf"^{name}: expected a GPTConfig"):
         gpt2cy.Block(*arguments)
 
 
 @pytest.mark.parametrize("layer_idx", [-1, 2, None, 1.0, True, 2**70])
 def test_layer_idx_is_checked(layer_idx):
-    with pytest.raises((TypeError, ValueError), match="^layer_idx: expected an integer from 0 to 1"):
+    with pytest.raises((TypeError, ValueError), match=r"^layer_idx: expected an integer from 0 to 1"):
         gpt2cy.Block(gpt2cy.GPTConfig(7, 12, 3, 2, 9), layer_idx)

@@ -10,7 +10,12 @@ import gpt2cy
 from gpt2cy import reference
 
 
-@given(n=st.integers(1, 90), width=st.integers(1, 70), shape=st.lists(st.integers(1, 6), max_size=3), seed=st.integers(0, 99))
+@given(
+    n=st.integers(1, 90),
+    width=st.integers(1, 70),
+    shape=st.lists(st.integers(1, 6), max_size=3),
+    seed=st.integers(0, 99),
+)
 def test_rows_of_the_table(n, width, shape, seed):
     table = gpt2cy.Embedding(n, width, seed=seed)
     ids = np.random.default_rng(seed).integers(0, n, shape)
@@ -61,13 +66,20 @@ def test_weight_is_a_read_only_copy():
 
 @pytest.mark.parametrize(
     "value, error",
-    [(np.ones((4, 3)), ValueError), (np.ones(12), ValueError), (np.ones((3, 4), int), TypeError), (None, TypeError),
-     ("text", TypeError), (np.full((3, 4), 1e300), ValueError), (np.ones((3, 4), complex), TypeError)],
-)  # fmt: skip
+    [
+        (np.ones((4, 3)), ValueError),
+        (np.ones(12), ValueError),
+        (np.ones((3, 4), int), TypeError),
+        (None, TypeError),
+        ("text", TypeError),
+        (np.full((3, 4), 1e300), ValueError),
+        (np.ones((3, 4), complex), TypeError),
+    ],
+)
 def test_a_wrong_weight_changes_nothing(value, error):
     table = gpt2cy.Embedding(3, 4, seed=0)
     before = table.weight
-    with pytest.raises(error, match="^weight: expected"):
+    with pytest.raises(error, match=r"^weight: expected"):
         table.weight = value
     np.testing.assert_array_equal(table.weight, before)
 
@@ -78,18 +90,28 @@ def test_ids_outside(bad):
         gpt2cy.Embedding(12, 5)([3, bad])
 
 
-@pytest.mark.parametrize("ids", [None, "3", 1.0, [1.0], [True], [], np.empty((0, 3), int), [[1], [1, 2]], object()])
+@pytest.mark.parametrize(
+    "ids", [None, "3", 1.0, [1.0], [True], [], np.empty((0, 3), int), [[1], [1, 2]], object()]
+)
 def test_what_is_not_ids(ids):
-    with pytest.raises((TypeError, ValueError), match="^ids: "):
+    with pytest.raises((TypeError, ValueError), match=r"^ids: "):
         gpt2cy.Embedding(12, 5)(ids)
 
 
 @pytest.mark.parametrize(
     "name, sizes",
-    [("num_embeddings", (0, 4)), ("n_embd", (4, 0)), ("n_embd", (4, -1)), ("num_embeddings", (2.0, 4)),
-     ("num_embeddings", (True, 4)), ("n_embd", (4, None)), ("n_embd", (4, 2**62)), ("n_embd", (2**40, 2**40)),
-     ("num_embeddings", (10**5000, 4))],
-)  # fmt: skip
+    [
+        ("num_embeddings", (0, 4)),
+        ("n_embd", (4, 0)),
+        ("n_embd", (4, -1)),
+        ("num_embeddings", (2.0, 4)),
+        ("num_embeddings", (True, 4)),
+        ("n_embd", (4, None)),
+        ("n_embd", (4, 2**62)),
+        ("n_embd", (2**40, 2**40)),
+        ("num_embeddings", (10**5000, 4)),
+    ],
+)
 def test_sizes_are_checked(name, sizes):
     with pytest.raises((TypeError, ValueError), match=name):
         gpt2cy.Embedding(*sizes)

@@ -76,7 +76,9 @@ def test_nan_stays():
 
 
 @functions
-@pytest.mark.parametrize("x", [None, "text", b"1", [True], [1j], [[1.0], [1.0, 2.0]], [], np.empty((0, 3)), object()])
+@pytest.mark.parametrize(
+    "x", [None, "text", b"1", [True], [1j], [[1.0], [1.0, 2.0]], [], np.empty((0, 3)), object()]
+)
 def test_what_is_not_real_numbers(function, x):
-    with pytest.raises((TypeError, ValueError), match="^x: "):
+    with pytest.raises((TypeError, ValueError), match=r"^x: "):
         function(x)

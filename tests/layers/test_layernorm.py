@@ -11,9 +11,12 @@ from gpt2cy import reference
 
 
 @given(
-    width=st.integers(1, 200), shape=st.lists(st.integers(1, 5), max_size=3), bias=st.booleans(),
-    eps=st.sampled_from([1e-12, 1e-5, 1e-3, 1.0]), seed=st.integers(0, 99),
-)  # fmt: skip
+    width=st.integers(1, 200),
+    shape=st.lists(st.integers(1, 5), max_size=3),
+    bias=st.booleans(),
+    eps=st.sampled_from([1e-12, 1e-5, 1e-3, 1.0]),
+    seed=st.integers(0, 99),
+)
 def test_agrees_with_the_reference(width, shape, bias, eps, seed):
     rng = np.random.default_rng(seed)
     norm = gpt2cy.LayerNorm(width, eps, bias=bias)
@@ -54,17 +57,19 @@ def test_weights_in_any_form(form, name):
 
 
 @pytest.mark.parametrize("name", ["gamma", "beta"])
-@pytest.mark.parametrize("value", [np.ones(3), np.ones((1, 4)), np.ones(4, int), None, "text", [[1.0], [1.0, 2.0]]])
+@pytest.mark.parametrize(
+    "value", [np.ones(3), np.ones((1, 4)), np.ones(4, int), None, "text", [[1.0], [1.0, 2.0]]]
+)
 def test_a_wrong_weight_changes_nothing(name, value):
     norm = gpt2cy.LayerNorm(4)
     before = getattr(norm, name)
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         setattr(norm, name, value)
     np.testing.assert_array_equal(getattr(norm, name), before)
 
 
 def test_there_may_be_no_beta():
-    with pytest.raises(ValueError, match="^beta: "):
+    with pytest.raises(ValueError, match=r"^beta: "):
         gpt2cy.LayerNorm(4, bias=False).beta = np.ones(4)
 
 
@@ -74,18 +79,30 @@ def test_x_in_any_form(form):
     np.testing.assert_array_equal(norm(form(x)), norm(x))
 
 
-@pytest.mark.parametrize("x", [None, "text", 1.0, [], np.empty((0, 4)), np.ones((4, 3)), [True] * 4, [1j] * 4])
+@pytest.mark.parametrize(
+    "x", [None, "text", 1.0, [], np.empty((0, 4)), np.ones((4, 3)), [True] * 4, [1j] * 4]
+)
 def test_what_is_not_rows(x):
-    with pytest.raises((TypeError, ValueError), match="^x: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^x: expected"):
         gpt2cy.LayerNorm(4)(x)
 
 
 @pytest.mark.parametrize(
     "name, arguments",
-    [("n_embd", {"n_embd": 0}), ("n_embd", {"n_embd": 4.0}), ("n_embd", {"n_embd": None}), ("n_embd", {"n_embd": 2**63}),
-     ("eps", {"eps": 0}), ("eps", {"eps": -1e-5}), ("eps", {"eps": "1e-5"}), ("eps", {"eps": float("nan")}),
-     ("eps", {"eps": None}), ("bias", {"bias": 1}), ("bias", {"bias": None})],
-)  # fmt: skip
+    [
+        ("n_embd", {"n_embd": 0}),
+        ("n_embd", {"n_embd": 4.0}),
+        ("n_embd", {"n_embd": None}),
+        ("n_embd", {"n_embd": 2**63}),
+        ("eps", {"eps": 0}),
+        ("eps", {"eps": -1e-5}),
+        ("eps", {"eps": "1e-5"}),
+        ("eps", {"eps": float("nan")}),
+        ("eps", {"eps": None}),
+        ("bias", {"bias": 1}),
+        ("bias", {"bias": None}),
+    ],
+)
 def test_arguments_are_checked(name, arguments):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.LayerNorm(**{"n_embd": 4} | arguments)

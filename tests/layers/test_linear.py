@@ -20,9 +20,12 @@ def random_layer(n_in, n_out, bias, seed):
 
 
 @given(
-    n_in=st.integers(1, 400), n_out=st.integers(1, 100), shape=st.lists(st.integers(1, 5), max_size=3),
-    bias=st.booleans(), seed=st.integers(0, 99),
-)  # fmt: skip
+    n_in=st.integers(1, 400),
+    n_out=st.integers(1, 100),
+    shape=st.lists(st.integers(1, 5), max_size=3),
+    bias=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_agrees_with_the_reference(n_in, n_out, shape, bias, seed):
     layer = random_layer(n_in, n_out, bias, seed)
     x = np.random.default_rng(seed).standard_normal((*shape, n_in), np.float32)
@@ -70,11 +73,13 @@ def test_weights_are_read_only_copies():
     np.testing.assert_array_equal(layer.weight, weight * 2)
 
 
-@pytest.mark.parametrize("value", [np.ones((4, 3)), np.ones(12), np.ones((3, 4), int), None, "x", np.full((3, 4), 1e39)])
+@pytest.mark.parametrize(
+    "value", [np.ones((4, 3)), np.ones(12), np.ones((3, 4), int), None, "x", np.full((3, 4), 1e39)]
+)
 def test_a_wrong_weight_changes_nothing(value):
     layer = gpt2cy.Linear(3, 4, seed=0)
     before = layer.weight
-    with pytest.raises((TypeError, ValueError), match="^weight: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^weight: expected"):
         layer.weight = value
     np.testing.assert_array_equal(layer.weight, before)
 
@@ -82,20 +87,22 @@ def test_a_wrong_weight_changes_nothing(value):
 @pytest.mark.parametrize("value", [np.ones(3), np.ones((1, 4)), np.ones(4, bool), None, 1.0])
 def test_a_wrong_bias_changes_nothing(value):
     layer = gpt2cy.Linear(3, 4)
-    with pytest.raises((TypeError, ValueError), match="^bias: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^bias: expected"):
         layer.bias = value
     assert not layer.bias.any()
 
 
 def test_there_may_be_no_bias():
-    with pytest.raises(ValueError, match="^bias: "):
+    with pytest.raises(ValueError, match=r"^bias: "):
         gpt2cy.Linear(3, 4, bias=False).bias = np.ones(4)
 
 
 def test_shape_messages_name_both_shapes():
     with pytest.raises(ValueError, match=r"^weight: expected shape \[3, 4\], got shape \[4, 3\]$"):
         gpt2cy.Linear(3, 4).weight = np.ones((4, 3))
-    with pytest.raises(ValueError, match=r"^x: expected shape \[\.\.\., 3\] with at least one row, got shape \[2, 4\]$"):
+    with pytest.raises(
+        ValueError, match=r"^x: expected shape \[\.\.\., 3\] with at least one row, got shape \[2, 4\]$"
+    ):
         gpt2cy.Linear(3, 4)(np.ones((2, 4)))
 
 
@@ -105,20 +112,31 @@ def test_x_in_any_form(form):
     np.testing.assert_array_equal(layer(form(x)), layer(x))
 
 
-@pytest.mark.parametrize("x", [None, "text", 1.0, [], np.empty((0, 3)), [True] * 3, [1j] * 3, [[1.0] * 3, [1.0]]])
+@pytest.mark.parametrize(
+    "x", [None, "text", 1.0, [], np.empty((0, 3)), [True] * 3, [1j] * 3, [[1.0] * 3, [1.0]]]
+)
 def test_what_is_not_rows(x):
-    with pytest.raises((TypeError, ValueError), match="^x: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^x: expected"):
         gpt2cy.Linear(3, 4)(x)
 
 
 @pytest.mark.parametrize(
     "name, arguments",
-    [("in_features", (0, 4)), ("out_features", (4, 0)), ("out_features", (4, -1)), ("in_features", (2.0, 4)),
-     ("in_features", (True, 4)), ("out_features", (4, None)), ("out_features", (4, 2**62)),
-     ("in_features, out_features", (2**40, 2**40)), ("bias", (3, 4, 1)), ("bias", (3, 4, None))],
-)  # fmt: skip
+    [
+        ("in_features", (0, 4)),
+        ("out_features", (4, 0)),
+        ("out_features", (4, -1)),
+        ("in_features", (2.0, 4)),
+        ("in_features", (True, 4)),
+        ("out_features", (4, None)),
+        ("out_features", (4, 2**62)),
+        ("in_features, out_features", (2**40, 2**40)),
+        ("bias", (3, 4, 1)),
+        ("bias", (3, 4, None)),
+    ],
+)
 def test_arguments_are_checked(name, arguments):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.Linear(*arguments)
 
 

@@ -23,9 +23,13 @@ def random_mlp(width, inner, activation, bias, seed):
 
 
 @given(
-    width=st.integers(1, 100), inner=st.none() | st.integers(1, 150), activation=st.sampled_from(ACTIVATIONS),
-    bias=st.booleans(), shape=st.lists(st.integers(1, 6), max_size=3), seed=st.integers(0, 99),
-)  # fmt: skip
+    width=st.integers(1, 100),
+    inner=st.none() | st.integers(1, 150),
+    activation=st.sampled_from(ACTIVATIONS),
+    bias=st.booleans(),
+    shape=st.lists(st.integers(1, 6), max_size=3),
+    seed=st.integers(0, 99),
+)
 def test_agrees_with_the_reference(width, inner, activation, bias, shape, seed):
     mlp = random_mlp(width, inner, activation, bias, seed)
     x = np.random.default_rng(seed).standard_normal((*shape, width), np.float32)
@@ -79,17 +83,26 @@ def test_input_is_not_changed(form):
 
 @pytest.mark.parametrize("x", [None, "text", 1.0, [], np.empty((0, 8)), np.ones((8, 7)), [True] * 8])
 def test_what_is_not_rows(x):
-    with pytest.raises((TypeError, ValueError), match="^x: expected"):
+    with pytest.raises((TypeError, ValueError), match=r"^x: expected"):
         gpt2cy.MLP(8)(x)
 
 
 @pytest.mark.parametrize(
     "name, arguments",
-    [("n_embd", {"n_embd": 0}), ("n_embd", {"n_embd": None}), ("n_embd", {"n_embd": 8.0}), ("n_inner", {"n_inner": 0}),
-     ("n_inner", {"n_inner": True}), ("n_embd, n_inner", {"n_embd": 2**39, "n_inner": 2**39}),
-     ("activation", {"activation": "gelu"}), ("activation", {"activation": None}), ("bias", {"bias": 0}),
-     ("seed", {"seed": -1}), ("seed", {"seed": "1"})],
-)  # fmt: skip
+    [
+        ("n_embd", {"n_embd": 0}),
+        ("n_embd", {"n_embd": None}),
+        ("n_embd", {"n_embd": 8.0}),
+        ("n_inner", {"n_inner": 0}),
+        ("n_inner", {"n_inner": True}),
+        ("n_embd, n_inner", {"n_embd": 2**39, "n_inner": 2**39}),
+        ("activation", {"activation": "gelu"}),
+        ("activation", {"activation": None}),
+        ("bias", {"bias": 0}),
+        ("seed", {"seed": -1}),
+        ("seed", {"seed": "1"}),
+    ],
+)
 def test_arguments_are_checked(name, arguments):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected"):
         gpt2cy.MLP(**{"n_embd": 8} | arguments)
