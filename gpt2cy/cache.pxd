@@ -10,6 +10,7 @@ ctypedef struct Slot:
 
 cdef class KVCache:
     cdef readonly Py_ssize_t batch_size, capacity, n_layers, n_heads, n_embd
+    cdef object config
     cdef Slot *slots
     cdef int busy
     cdef Py_ssize_t layer_floats(self) noexcept

@@ -8,17 +8,15 @@
 Blocks come when they are needed and go when the last cache that holds them lets go.  A length advances only
 when a call has ended, so an error in between leaves the cache as it was.
 """
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy
+import numpy as np
 
+from libc.string cimport memcpy, memset
+
+from gpt2cy.kernels.memory cimport allocate, deallocate
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL, g2_sequence
 
 from gpt2cy import _checks
 from gpt2cy.config import GPTConfig
-
-cdef extern from "host.h" nogil:
-    void *g2_allocate(size_t nbytes)
-    void g2_free(void *p)
 
 cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
@@ -43,7 +41,7 @@ cdef int *count_of(float *block) noexcept nogil:
 cdef void release(float *block) noexcept nogil:
     """One holder less; the last one frees."""
     if block != NULL and g2_count_down(count_of(block)) == 0:
-        g2_free(block - HEADER)
+        deallocate(block - HEADER)
 
 
 cdef class KVCache:
@@ -89,12 +87,14 @@ cdef class KVCache:
         most = config.block_size
         if capacity is not None:
             most = _checks.integer("capacity", capacity, 1, config.block_size)
+        self.config = config
         self.n_layers = config.n_layers
         self.n_heads = config.n_heads
         self.n_embd = config.n_embd
-        self.slots = <Slot *>calloc(slots, sizeof(Slot))
+        self.slots = <Slot *>allocate(<size_t>slots * sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError(f"cannot allocate a cache of {slots:,} slots: reduce batch_size")
+        memset(self.slots, 0, <size_t>slots * sizeof(Slot))
         self.batch_size = slots
         self.capacity = most
 
@@ -103,8 +103,8 @@ cdef class KVCache:
         if self.slots != NULL:
             for i in range(self.batch_size):
                 self.cut(i, 0)
-                free(self.slots[i].table)
-            free(self.slots)
+                deallocate(self.slots[i].table)
+            deallocate(self.slots)
 
     cdef Py_ssize_t layer_floats(self) noexcept:
         return 2 * self.n_embd * G2_BLOCK
@@ -114,7 +114,7 @@ cdef class KVCache:
         return (HEADER + <size_t>self.n_layers * self.layer_floats() + G2_PANEL) * sizeof(float)
 
     cdef float *new_block(self) except NULL:
-        cdef float *block = <float *>g2_allocate(self.block_nbytes())
+        cdef float *block = <float *>allocate(self.block_nbytes())
         if block == NULL:
             raise MemoryError(f"cannot allocate {self.block_nbytes():,} bytes for 64 positions of the cache")
         block += HEADER
@@ -144,9 +144,12 @@ cdef class KVCache:
         cdef float *fresh
         cdef void *table
         if needed > s.n_blocks:
-            table = realloc(s.table, needed * sizeof(float *))
+            table = allocate(needed * sizeof(float *))
             if table == NULL:
                 raise MemoryError(f"cannot allocate a table of {needed:,} blocks for the cache")
+            if s.n_blocks:
+                memcpy(table, s.table, s.n_blocks * sizeof(float *))
+            deallocate(s.table)
             s.table = <float **>table
         if first < s.n_blocks and g2_count(count_of(s.table[first])) > 1:   # only the first can be half full
             fresh = self.new_block()
@@ -207,8 +210,7 @@ cdef class KVCache:
 
     def copy(self):
         """A cache that goes on from here on its own; blocks are shared until one of the two writes to them."""
-        cdef KVCache other = KVCache.__new__(
-            KVCache, GPTConfig(1, self.n_embd, self.n_heads, self.n_layers, self.capacity), self.batch_size)
+        cdef KVCache other = KVCache(self.config, self.batch_size, self.capacity)
         cdef Slot *mine
         cdef Slot *copy
         cdef Py_ssize_t i, j, n
@@ -219,7 +221,7 @@ cdef class KVCache:
                 n = blocks_for(mine.length)   # an error may have left more, which nobody has written
                 if n == 0:
                     continue
-                copy.table = <float **>malloc(n * sizeof(float *))
+                copy.table = <float **>allocate(n * sizeof(float *))
                 if copy.table == NULL:
                     raise MemoryError(f"cannot allocate a table of {n:,} blocks for the cache")
                 copy.length = mine.length
@@ -230,6 +232,53 @@ cdef class KVCache:
         finally:
             self.leave()
         return other
+
+    def __copy__(self):
+        return self.copy()
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+    def __reduce__(self):
+        """Lengths, and of each slot the blocks as one array [blocks, floats of a block]."""
+        cdef Py_ssize_t i, j, size = self.n_layers * self.layer_floats()
+        cdef float[:, ::1] view
+        state = []
+        self.enter()
+        try:
+            for i in range(self.batch_size):
+                array = np.empty((blocks_for(self.slots[i].length), size), np.float32)
+                view = array
+                for j in range(view.shape[0]):
+                    memcpy(&view[j, 0], self.slots[i].table[j], size * sizeof(float))
+                state.append((self.slots[i].length, array))
+        finally:
+            self.leave()
+        return type(self), (self.config, self.batch_size, self.capacity), state
+
+    def __setstate__(self, state):
+        cdef Py_ssize_t i, j, size = self.n_layers * self.layer_floats()
+        cdef const float[:, ::1] view
+        if len(state) != self.batch_size:
+            raise ValueError(f"state: expected {self.batch_size} slots, got {len(state)}")
+        self.enter()
+        try:
+            for i in range(self.batch_size):
+                length, view = state[i]
+                _checks.integer("state", length, 0, self.capacity)
+                if view.shape[0] != blocks_for(length) or (view.shape[0] and view.shape[1] != size):
+                    raise ValueError(f"state: expected {blocks_for(length)} blocks of {size} numbers in slot {i}")
+                self.cut(i, 0)
+                if view.shape[0]:
+                    self.reserve(i, length)
+                for j in range(view.shape[0]):
+                    memcpy(self.slots[i].table[j], &view[j, 0], size * sizeof(float))
+                self.slots[i].length = length
+        finally:
+            self.leave()
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.nbytes
 
     def __repr__(self):
         return (f"KVCache(batch_size={self.batch_size}, capacity={self.capacity}, lengths={self.lengths}, "

@@ -16,12 +16,14 @@ from gpt2cy.cache cimport KVCache
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.packed cimport PackedMatrix
 from gpt2cy.kernels.table cimport G2_LINEAR
+from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 
-from gpt2cy import _checks
+from gpt2cy import _checks, _memory
 from gpt2cy.config import GPTConfig
+from gpt2cy.layers.linear import rebuild
 
 
 cdef class GPT:
@@ -80,6 +82,7 @@ cdef class GPT:
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
         self.config = config
+        _memory.require({"weights": nbytes}, "n_layers, n_embd or vocab_size of the config")
         try:
             self.arena = Arena(nbytes)
         except MemoryError:
@@ -122,7 +125,7 @@ cdef class GPT:
         cdef float[:, ::1] view
         cdef KVCache cache
         cdef Block block
-        w.allocate(batch_nbytes(&w.team, lengths, width, inner, slots is None)
+        w.obtain(batch_nbytes(&w.team, lengths, width, inner, slots is None)
                    + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
         if slots is None:
@@ -191,6 +194,19 @@ cdef class GPT:
             raise
         return slots
 
+    cdef int require_memory(self, list lengths, list caches, Py_ssize_t n_out) except -1:
+        """MemoryError before anything is allocated for a call that cannot fit."""
+        cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
+        cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
+        cdef Team team
+        cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
+        team.n_threads = 1
+        plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
+        if caches is not None:
+            plan["cache"] = sum([length * 2 * self.config.n_layers * width * sizeof(float) for length in lengths])
+        _memory.require(plan, "batch, length, or use next_logits where the last position is enough")
+        return 0
+
     cdef int check_cache(self, cache, str name) except -1:
         cdef KVCache given
         if not isinstance(cache, KVCache):
@@ -241,6 +257,7 @@ cdef class GPT:
             if (<KVCache>cache).batch_size != batch:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
+        self.require_memory([length] * batch, None if cache is None else [cache], batch if last_only else batch * length)
         shape = () if flat else (batch,)
         if not last_only:
             shape += (length,)
@@ -344,6 +361,7 @@ cdef class GPT:
                     raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
             if len({id(cache) for cache in caches}) < len(caches):
                 raise ValueError("caches: the same cache is given twice")
+        self.require_memory(lengths, caches, sum(lengths))
         outs = [np.empty((length, self.config.vocab_size), np.float32) for length in lengths]
         self.call(np.concatenate(arrays), lengths, caches, "sequences", False, None, outs)
         return outs
@@ -458,6 +476,20 @@ cdef class GPT:
         for name, (layer, attribute) in self.places.items():
             value = _checks.weight(name, given[name], shapes[name])
             setattr(layer, attribute, value.T if name == "lm_head.weight" else value)
+
+    def __reduce__(self):
+        return rebuild, (type(self), (self.config,), {"init_std": 0.0}), self.state_dict()
+
+    def __setstate__(self, state):
+        self.load_state_dict(state)
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.arena.nbytes
+
+    @property
+    def nbytes(self):
+        """Bytes of the weights."""
+        return self.arena.nbytes
 
     def __repr__(self):
         config = self.config

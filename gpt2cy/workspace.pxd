@@ -23,7 +23,7 @@ cdef class Workspace:
     cdef size_t size, used
     cdef void *take(self, size_t nbytes) except NULL
     cdef float *take_floats(self, Py_ssize_t count) except NULL
-    cdef int allocate(self, size_t nbytes, void **home) except -1
+    cdef int obtain(self, size_t nbytes, void **home) except -1
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int own_blocks(self, Py_ssize_t width) except -1
 

@@ -13,13 +13,9 @@ from libc.stdint cimport SIZE_MAX
 
 from gpt2cy.kernels.attention cimport attend_scratch
 from gpt2cy.kernels.gemm cimport matmul_scratch
-from gpt2cy.kernels.memory cimport rounded
+from gpt2cy.kernels.memory cimport allocate, deallocate, rounded
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL
 from gpt2cy.kernels.threads cimport join_team, leave_team
-
-cdef extern from "host.h" nogil:
-    void *g2_allocate(size_t nbytes)
-    void g2_free(void *p)
 
 cdef extern from "guard.h" nogil:
     void *g2_swap(void **pointer, void *with_this)
@@ -68,18 +64,18 @@ cdef class Workspace:
         leave_team(&self.team)
         if self.base != NULL and self.home != NULL and self.size <= SPARE_BYTES:
             (<size_t *>self.base)[0] = self.size
-            g2_free(g2_swap(self.home, self.base))
+            deallocate(g2_swap(self.home, self.base))
         else:
-            g2_free(self.base)
+            deallocate(self.base)
 
-    cdef int allocate(self, size_t nbytes, void **home) except -1:
+    cdef int obtain(self, size_t nbytes, void **home) except -1:
         """At least nbytes, from the spare block at `home` if that is large enough."""
         cdef void *spare = g2_swap(home, NULL) if home != NULL else NULL
         cdef size_t size = (<size_t *>spare)[0] if spare != NULL else 0
         if size < nbytes:
-            g2_free(spare)
+            deallocate(spare)
             size = rounded(max(nbytes, sizeof(size_t)))
-            spare = g2_allocate(size)
+            spare = allocate(size)
             if spare == NULL:
                 raise MemoryError(f"cannot allocate {nbytes:,} bytes of workspace: use fewer or shorter sequences")
         self.base = <char *>spare
@@ -145,4 +141,4 @@ cdef Workspace begin_call():
 
 cdef void forget(void **home) noexcept:
     """Free the spare block: its owner goes."""
-    g2_free(g2_swap(home, NULL))
+    deallocate(g2_swap(home, NULL))

@@ -11,4 +11,6 @@ cdef class Arena:
     cdef int enter_write(self) except -1
     cdef void leave_write(self) noexcept
 
+cdef void *allocate(size_t nbytes) noexcept nogil
+cdef void deallocate(void *p) noexcept nogil
 cdef size_t rounded(size_t nbytes) noexcept nogil

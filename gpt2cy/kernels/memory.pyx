@@ -18,6 +18,29 @@ cdef extern from "guard.h" nogil:
     void g2_write_leave(int *state)
 
 
+cdef long fail_after = -1   # allocations that still succeed; -1: all
+
+
+def fail_allocations(long after):
+    """Let `after` more allocations succeed and all later ones fail; -1 ends it. For tests."""
+    global fail_after
+    fail_after = after
+
+
+cdef void *allocate(size_t nbytes) noexcept nogil:
+    """64-byte aligned memory, or NULL."""
+    global fail_after
+    if fail_after >= 0:
+        if fail_after == 0:
+            return NULL
+        fail_after -= 1
+    return g2_allocate(nbytes)
+
+
+cdef void deallocate(void *p) noexcept nogil:
+    g2_free(p)
+
+
 cdef size_t rounded(size_t nbytes) noexcept nogil:
     """nbytes, up to the next multiple of a cache line."""
     return (nbytes + 63) & ~<size_t>63
@@ -27,13 +50,13 @@ cdef class Arena:
     """One allocation, handed out from the front in cache lines."""
 
     def __cinit__(self, size_t nbytes):
-        self.base = <char *>g2_allocate(nbytes or 64)
+        self.base = <char *>allocate(nbytes or 64)
         if self.base == NULL:
             raise MemoryError(f"cannot allocate {nbytes:,} bytes")
         self.nbytes = nbytes
 
     def __dealloc__(self):
-        g2_free(self.base)
+        deallocate(self.base)
 
     cdef void *take(self, size_t nbytes) except NULL:
         cdef char *p = self.base + self.used

@@ -14,7 +14,7 @@ of all proportion calls compute alone for a while, each time for longer, until a
 import math
 import os
 
-from gpt2cy import _checks
+from gpt2cy import _cgroups, _checks
 
 from gpt2cy.kernels cimport dispatch
 
@@ -156,23 +156,7 @@ def cgroup_quota(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
     root, membership : str
         Where cgroups are mounted, and the file that says which one this process is in.
     """
-    paths = [("", "")]
-    try:
-        with open(membership) as file:
-            for line in file:
-                _, controllers, path = line.rstrip("\n").split(":", 2)
-                paths.append((controllers, path))
-    except (OSError, ValueError):
-        pass
-    quotas = []
-    for controllers, path in paths:
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for mount in ("", "cpu", "cpu,cpuacct"):
-            # A limit on any group above holds too.
-            parts = [part for part in path.split("/") if part]
-            for depth in range(len(parts) + 1):
-                quotas.append(_quota_of(os.path.join(root, mount, *parts[:depth])))
+    quotas = [_quota_of(group) for group in _cgroups.groups("cpu", root, membership)]
     quotas = [found for found in quotas if found]
     return max(1, math.ceil(min(quotas))) if quotas else None
 

@@ -19,6 +19,7 @@ from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
 
 from gpt2cy import _checks
+from gpt2cy.layers.linear import rebuild
 
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -76,6 +77,11 @@ cdef class Attention:
         if _checks.flag("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx):
             divisor *= (layer_idx + 1) * (layer_idx + 1)
         self.scale = g2_nearest(divisor, True)
+        self.scaling = {
+            "scale_attn_weights": scale_attn_weights,
+            "scale_attn_by_inverse_layer_idx": scale_attn_by_inverse_layer_idx,
+            "layer_idx": layer_idx,
+        }
         cdef bint has_bias = _checks.flag("bias", bias)
         cdef bint alone = _arena is None
         seed = _checks.seed(seed)
@@ -122,7 +128,7 @@ cdef class Attention:
         self.c_attn.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate(batch_nbytes(&w.team, lengths, width, 0, True), NULL)
+            w.obtain(batch_nbytes(&w.team, lengths, width, 0, True), NULL)
             w.lay_out(lengths, width, 0)
             w.own_blocks(width)
             with nogil:
@@ -132,6 +138,18 @@ cdef class Attention:
         finally:
             self.c_attn.arena.leave_read()
         return out
+
+    def __reduce__(self):
+        arguments = self.c_proj.in_features, self.n_heads
+        return rebuild, (type(self), arguments, {"bias": self.c_attn.bias_data != NULL, **self.scaling}), {
+            "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+
+    def __setstate__(self, state):
+        self.c_attn.__setstate__(state["c_attn"])
+        self.c_proj.__setstate__(state["c_proj"])
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.c_attn.__sizeof__() + self.c_proj.__sizeof__()
 
     def __repr__(self):
         return f"Attention({self.c_proj.in_features}, n_heads={self.n_heads})"

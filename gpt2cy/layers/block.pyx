@@ -17,6 +17,7 @@ from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import GPTConfig
+from gpt2cy.layers.linear import rebuild
 
 
 cdef class Block:
@@ -55,6 +56,7 @@ cdef class Block:
             raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
         cdef Py_ssize_t width = config.n_embd, inner = config.inner
         cdef bint bias = config.bias
+        self.config = config
         cdef bint alone = _arena is None
         self.layer_idx = _checks.integer("layer_idx", layer_idx, 0, config.n_layers - 1)
         seed = _checks.seed(seed)
@@ -105,7 +107,7 @@ cdef class Block:
         self.ln_1.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
+            w.obtain(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
             w.lay_out(lengths, width, inner)
             w.own_blocks(width)
             with nogil:
@@ -115,6 +117,18 @@ cdef class Block:
         finally:
             self.ln_1.arena.leave_read()
         return out
+
+    def __reduce__(self):
+        return rebuild, (type(self), (self.config, self.layer_idx), {}), {
+            name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")}
+
+    def __setstate__(self, state):
+        for name, part in state.items():
+            getattr(self, name).__setstate__(part)
+
+    def __sizeof__(self):
+        parts = self.ln_1, self.attn, self.ln_2, self.mlp
+        return object.__sizeof__(self) + sum(part.__sizeof__() for part in parts)
 
     def __repr__(self):
         return f"Block({self.layer_idx}: {self.attn!r}, {self.mlp!r})"

@@ -17,7 +17,7 @@ from gpt2cy.layers.linear cimport read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import normal_rows
+from gpt2cy.layers.linear import normal_rows, rebuild
 
 
 cdef size_t embedding_nbytes(Py_ssize_t num_embeddings, Py_ssize_t n_embd) noexcept nogil:
@@ -128,6 +128,15 @@ cdef class Embedding:
             self.fill(value, 0)
         finally:
             self.arena.leave_write()
+
+    def __reduce__(self):
+        return rebuild, (type(self), (self.num_embeddings, self.n_embd), {}), {"weight": self.weight}
+
+    def __setstate__(self, state):
+        self.weight = state["weight"]
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + 4 * self.num_embeddings * self.n_embd
 
     def __repr__(self):
         return f"Embedding({self.num_embeddings}, {self.n_embd})"

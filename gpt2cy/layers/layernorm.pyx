@@ -14,6 +14,7 @@ from gpt2cy.layers.linear cimport read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
+from gpt2cy.layers.linear import rebuild
 
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -112,6 +113,18 @@ cdef class LayerNorm:
         finally:
             self.arena.leave_write()
         return 0
+
+    def __reduce__(self):
+        return rebuild, (type(self), (self.n_embd, self.eps), {"bias": self.beta_data != NULL}), {
+            "gamma": self.gamma, "beta": self.beta}
+
+    def __setstate__(self, state):
+        self.gamma = state["gamma"]
+        if self.beta_data != NULL:
+            self.beta = state["beta"]
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + 4 * self.n_embd * (1 + (self.beta_data != NULL))
 
     def __repr__(self):
         return f"LayerNorm({self.n_embd}, eps={self.eps})"

@@ -40,14 +40,23 @@ cdef int write_vector(float *data, Py_ssize_t n, const float[:] values) except -
 
 
 def normal_rows(rng, Py_ssize_t n, Py_ssize_t width, float std):
-    """Yield (first row, rows [r, width]) of n rows of N(0, std), each in the same buffer, drawn in order."""
+    """Yield (first row, rows [r, width]) of n rows of N(0, std), each in the same buffer, drawn in order.
+
+    With std 0 nothing is drawn: the rows are zero.
+    """
     cdef Py_ssize_t first, most = max(1, DRAWN_AT_ONCE // width)
-    buffer = np.empty((min(most, n), width), np.float32)
+    buffer = np.zeros((min(most, n), width), np.float32)
     for first in range(0, n, most):
         rows = buffer[:min(most, n - first)]
-        rng.standard_normal(out=rows, dtype=np.float32)
-        rows *= np.float32(std)
+        if std > 0:
+            rng.standard_normal(out=rows, dtype=np.float32)
+            rows *= np.float32(std)
         yield first, rows
+
+
+def rebuild(cls, arguments, options):
+    """What pickle calls: a layer of these arguments, whose weights come next."""
+    return cls(*arguments, **options)
 
 
 cdef class Linear:
@@ -130,7 +139,7 @@ cdef class Linear:
         self.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate(matmul_scratch(&w.team, rows.shape[0], self.in_features) * sizeof(float) + 64, NULL)
+            w.obtain(matmul_scratch(&w.team, rows.shape[0], self.in_features) * sizeof(float) + 64, NULL)
             with nogil:
                 self.run(&w.team, &rows[0, 0], rows.shape[0], G2_LINEAR, NULL, &view[0, 0], NULL,
                          <float *>w.base)
@@ -172,6 +181,18 @@ cdef class Linear:
             write_vector(self.bias_data, self.out_features, value)
         finally:
             self.arena.leave_write()
+
+    def __reduce__(self):
+        return rebuild, (type(self), (self.in_features, self.out_features, self.bias_data != NULL), {}), {
+            "weight": self.weight, "bias": self.bias}
+
+    def __setstate__(self, state):
+        self.weight = state["weight"]
+        if self.bias_data != NULL:
+            self.bias = state["bias"]
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.matrix.nbytes + 4 * self.out_features * (self.bias_data != NULL)
 
     def __repr__(self):
         return f"Linear({self.in_features}, {self.out_features}, bias={self.bias_data != NULL})"

@@ -17,6 +17,7 @@ from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import ACTIVATIONS
+from gpt2cy.layers.linear import rebuild
 
 KINDS = {"gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
@@ -110,7 +111,7 @@ cdef class MLP:
         self.c_fc.arena.enter_read()
         try:
             w = begin_call()
-            w.allocate((rows.shape[0] * inner + 32
+            w.obtain((rows.shape[0] * inner + 32
                         + matmul_scratch(&w.team, rows.shape[0], max(width, inner))) * sizeof(float), NULL)
             b.x = &view[0, 0]
             b.narrow = <float *>&rows[0, 0]   # read only: without a tap nothing is written to it
@@ -121,6 +122,18 @@ cdef class MLP:
         finally:
             self.c_fc.arena.leave_read()
         return out
+
+    def __reduce__(self):
+        arguments = self.c_fc.in_features, self.c_fc.out_features, self.activation
+        return rebuild, (type(self), arguments, {"bias": self.c_fc.bias_data != NULL}), {
+            "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+
+    def __setstate__(self, state):
+        self.c_fc.__setstate__(state["c_fc"])
+        self.c_proj.__setstate__(state["c_proj"])
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.c_fc.__sizeof__() + self.c_proj.__sizeof__()
 
     def __repr__(self):
         return f"MLP({self.c_fc.in_features}, {self.c_fc.out_features}, {self.activation!r})"

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Arena:
+    def __new__(cls, nbytes: int) -> Self: ...
+    @property
+    def nbytes(self) -> int: ...

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt2cy.kernels.packed import PackedMatrix
+
+ACTIVATIONS: dict[str | None, int]
+
+def pack(weight: NDArray[np.float32]) -> PackedMatrix: ...
+def gemm(
+    a: NDArray[np.float32],
+    w: PackedMatrix,
+    bias: NDArray[np.float32] | None = None,
+    activation: Literal["gelu_tanh", "gelu_erf", "relu"] | None = None,
+    residual: NDArray[np.float32] | None = None,
+    isa: str | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.float32]: ...
+def attention(
+    qkv: NDArray[np.float32],
+    n_heads: int,
+    scale: float,
+    cuts: Iterable[int] = (),
+    isa: str | None = None,
+    n_threads: int = 1,
+    fill: float = 0.0,
+) -> NDArray[np.float32]: ...
+def layernorm(
+    x: NDArray[np.float32],
+    gamma: NDArray[np.float32],
+    beta: NDArray[np.float32] | None = None,
+    eps: float = 1e-5,
+    isa: str | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.float32]: ...
+def softmax(x: NDArray[np.float32], isa: str | None = None, n_threads: int = 1) -> NDArray[np.float32]: ...
+def activation(
+    x: NDArray[np.float32],
+    kind: Literal["gelu_tanh", "gelu_erf", "relu", "exp"] | None,
+    isa: str | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.float32]: ...
