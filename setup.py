@@ -19,13 +19,15 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 CSRC = Path("gpt2cy/csrc")
+BUILD = Path("build")
 DEBUG = os.environ.get("GPT2CY_DEBUG") == "1"
+SERIAL = os.environ.get("GPT2CY_OPENMP") == "0"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 # Nothing here may let the compiler fuse, reorder or approximate: the bits are a promise.
-CFLAGS = ["-std=gnu11", "-O1" if DEBUG else "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-          "-fvisibility=hidden", "-g0"]
+CFLAGS = ["-std=gnu11", "-O1" if DEBUG else "-O3", "-ffp-contract=off", "-fno-math-errno",
+          "-fno-trapping-math", "-fvisibility=hidden", "-g0"]
 LDFLAGS = ["-Wl,-s"] if sys.platform == "linux" else []
 
 # One object for each instruction set: source -> flags.
@@ -34,7 +36,8 @@ if X86:
     KERNELS |= {
         "isa_base.c": [],
         "isa_avx2.c": ["-mavx2", "-mfma"],
-        "isa_avx512.c": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"],
+        "isa_avx512.c": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma",
+                         "-mprefer-vector-width=512"],
     }
 elif ARM:
     KERNELS |= {"isa_neon.c": []}
@@ -53,7 +56,8 @@ DIRECTIVES = {
 
 def extensions():
     """One extension a .pyx; memoryview support is shared by all of them."""
-    options = {"include_dirs": [str(CSRC)], "depends": [str(path) for path in sorted(CSRC.glob("*.h"))]}
+    headers = [str(path) for path in sorted(CSRC.glob("*.h")) if not path.name.endswith(".inc.h")]
+    options = {"include_dirs": [str(CSRC)], "depends": headers}
     modules = [
         Extension(".".join(path.with_suffix("").parts), [str(path)], **options)
         for path in sorted(Path("gpt2cy").rglob("*.pyx"))
@@ -61,48 +65,58 @@ def extensions():
     return [*modules, Extension("gpt2cy._cyutility", ["gpt2cy/_cyutility.c"], **options)]
 
 
-def cythonized():
-    """The extensions as C; any "performance hint" of Cython's ends the build."""
+def cythonized(modules, force):
+    """name -> C sources; any "performance hint" of Cython's ends the build, but for a debug build's own."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            modules = cythonize(extensions(), compiler_directives=DIRECTIVES,
-                                shared_utility_qualified_name="gpt2cy._cyutility", force=DEBUG)
+            compiled = cythonize(modules, compiler_directives=DIRECTIVES, build_dir=str(BUILD / "cython"),
+                                 force=force, shared_utility_qualified_name="gpt2cy._cyutility")
     finally:
         sys.stderr.write(said.getvalue())
-    hints = [line for line in said.getvalue().splitlines() if "performance hint" in line]
+    lines = [] if DEBUG else said.getvalue().splitlines()   # bounds checks are hinted at
+    hints = [line for line in lines if "performance hint" in line]
     if hints:
-        for module in modules:      # or the next build would find nothing to compile and pass
+        for module in compiled:      # or the next build would find nothing to compile and pass
             Path(module.sources[0]).unlink(missing_ok=True)
         sys.exit("Cython gives performance hints:\n" + "\n".join(hints))
-    return modules
+    return {module.name: module.sources for module in compiled}
 
 
 class BuildExtensions(build_ext):
     """Adds OpenMP where it works, and the kernels' objects to the one module that holds the table."""
 
     def build_extensions(self):
+        stamp = BUILD / "settings.txt"   # of the last build here: after others, nothing of it may be kept
+        settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL))
+        if not stamp.exists() or stamp.read_text() != settings:
+            stamp.unlink(missing_ok=True)
+            self.force = True
+        sources = cythonized(self.extensions, self.force)
         openmp = self.openmp_flags()
         macros = [("GPT2CY_BUILD", f'"{self.description(openmp)}"')]
         for module in self.extensions:
+            module.sources = sources[module.name]
             module.extra_compile_args = [*CFLAGS, *openmp[0]]
             module.extra_link_args = [*LDFLAGS, *openmp[1]]
             if module.name == "gpt2cy.kernels.dispatch":
                 module.define_macros = macros
+                module.depends = [str(path) for path in sorted(CSRC.iterdir())]
                 module.extra_objects = self.kernel_objects()
         super().build_extensions()
+        stamp.write_text(settings)
 
     def kernel_objects(self):
         objects = []
         for source, flags in KERNELS.items():
             objects += self.compiler.compile(
                 [str(CSRC / source)], output_dir=self.build_temp, include_dirs=[str(CSRC)],
-                depends=[str(path) for path in [*CSRC.glob("*.h")]], extra_preargs=[*CFLAGS, "-Wall", "-Wextra", *flags])
+                extra_preargs=[*CFLAGS, "-Wall", "-Wextra", *flags])
         return objects
 
     def openmp_flags(self):
         """(compile, link) flags of the first spelling whose program compiles, links and runs."""
-        if os.environ.get("GPT2CY_OPENMP") == "0":
+        if SERIAL:
             return [], []
         for compile_flags, link_flags in ((["-fopenmp"], ["-fopenmp"]), (["-Xclang", "-fopenmp"], ["-lomp"])):
             with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
@@ -110,8 +124,10 @@ class BuildExtensions(build_ext):
                 source.write_text("#include <omp.h>\nint main(void) { int n = 0;\n"
                                   "#pragma omp parallel reduction(+:n)\nn += 1;\nreturn n < 1; }\n")
                 with open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
-                    objects = self.compiler.compile([str(source)], output_dir=folder, extra_preargs=compile_flags)
-                    self.compiler.link_executable(objects, "probe", output_dir=folder, extra_postargs=link_flags)
+                    objects = self.compiler.compile([str(source)], output_dir=folder,
+                                                    extra_preargs=compile_flags)
+                    self.compiler.link_executable(objects, "probe", output_dir=folder,
+                                                  extra_postargs=link_flags)
                 subprocess.run([str(Path(folder) / "probe")], check=True, timeout=60)
                 return compile_flags, link_flags
         self.warn("NO OPENMP: this compiler cannot build an OpenMP program; gpt2cy will use one thread")
@@ -123,4 +139,4 @@ class BuildExtensions(build_ext):
 
 
 os.chdir(ROOT)
-setup(ext_modules=cythonized(), cmdclass={"build_ext": BuildExtensions})
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})

@@ -259,8 +259,8 @@ cdef class KVCache:
     def __setstate__(self, state):
         cdef Py_ssize_t i, j, size = self.n_layers * self.layer_floats()
         cdef const float[:, ::1] view
-        if len(state) != self.batch_size:
-            raise ValueError(f"state: expected {self.batch_size} slots, got {len(state)}")
+        if not isinstance(state, list) or len(state) != self.batch_size:
+            raise ValueError(f"state: expected a list of {self.batch_size} slots, got {type(state).__name__}")
         self.enter()
         try:
             for i in range(self.batch_size):

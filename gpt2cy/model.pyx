@@ -21,8 +21,9 @@ from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 
-from gpt2cy import _checks, _memory
+from gpt2cy import _checks
 from gpt2cy.config import GPTConfig
+from gpt2cy.kernels import host
 from gpt2cy.layers.linear import rebuild
 
 
@@ -82,12 +83,12 @@ cdef class GPT:
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
         self.config = config
-        _memory.require({"weights": nbytes}, "n_layers, n_embd or vocab_size of the config")
+        host.require_memory("config", {"weights": nbytes}, "n_layers, n_embd or vocab_size")
         try:
             self.arena = Arena(nbytes)
         except MemoryError:
-            raise MemoryError(f"config: {config.n_params:,} parameters need {nbytes:,} bytes of weights, which cannot be "
-                              "allocated: reduce n_layers, n_embd or vocab_size") from None
+            raise MemoryError(f"config: {nbytes:,} bytes of weights cannot be allocated: reduce n_layers, n_embd or "
+                              "vocab_size") from None
         matrix = PackedMatrix(width, vocab, self.arena)
         self.wte = Embedding(vocab, width, _arena=self.arena, _matrix=matrix if config.tie_weights else None)
         self.wpe = Embedding(config.block_size, width, _arena=self.arena)
@@ -121,6 +122,7 @@ cdef class GPT:
         cdef Py_ssize_t n_out = n_seq if last_only else n
         cdef Workspace w = begin_call()
         cdef int64_t *positions
+        cdef const int64_t *first_id
         cdef float **rows = NULL
         cdef float[:, ::1] view
         cdef KVCache cache
@@ -146,8 +148,9 @@ cdef class GPT:
                 for j in range(view.shape[0]):
                     rows[row] = &view[j, 0]
                     row += 1
+        first_id = &ids[0]
         with nogil:
-            kernel.embed(&w.team, &self.wte.table, &ids[0], &self.wpe.table, positions, w.buffers.x, n, width)
+            kernel.embed(&w.team, &self.wte.table, first_id, &self.wpe.table, positions, w.buffers.x, n, width)
             show(tap, EMBED, 0, w.buffers.x, n, width)
         for block in self.blocks:
             PyErr_CheckSignals()
@@ -181,7 +184,8 @@ cdef class GPT:
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
-                _checks.length_fits(name if name == "tokens" else f"{name}[{i}]", lengths[i], past, self.config.block_size)
+                _checks.length_fits(name if name == "tokens" else f"{name}[{i}]", lengths[i], past,
+                                    self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     raise ValueError(
                         f"cache: slot {slot} holds {past} of {cache.capacity} positions, {lengths[i]} more do not fit")
@@ -194,7 +198,7 @@ cdef class GPT:
             raise
         return slots
 
-    cdef int require_memory(self, list lengths, list caches, Py_ssize_t n_out) except -1:
+    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1:
         """MemoryError before anything is allocated for a call that cannot fit."""
         cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
@@ -203,8 +207,8 @@ cdef class GPT:
         team.n_threads = 1
         plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
         if caches is not None:
-            plan["cache"] = sum([length * 2 * self.config.n_layers * width * sizeof(float) for length in lengths])
-        _memory.require(plan, "batch, length, or use next_logits where the last position is enough")
+            plan["cache"] = sum([length * 2 * len(self.blocks) * width * sizeof(float) for length in lengths])
+        host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")
         return 0
 
     cdef int check_cache(self, cache, str name) except -1:
@@ -212,11 +216,11 @@ cdef class GPT:
         if not isinstance(cache, KVCache):
             raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
         given = cache
-        config = self.config
-        if (given.n_layers, given.n_heads, given.n_embd) != (config.n_layers, config.n_heads, config.n_embd):
+        heads = (<Block>self.blocks[0]).attn.n_heads
+        if (given.n_layers, given.n_heads, given.n_embd) != (len(self.blocks), heads, self.wte.n_embd):
             raise ValueError(
-                f"{name}: expected a cache of this model ({config.n_layers} layers, {config.n_heads} heads, width "
-                f"{config.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+                f"{name}: expected a cache of this model ({len(self.blocks)} layers, {heads} heads, width "
+                f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
         return 0
 
     cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1:
@@ -249,19 +253,20 @@ cdef class GPT:
 
     cdef rectangle(self, tokens, cache, bint last_only):
         """Forward and next_logits: [T] or [B, T] ids to their logits."""
-        ids, flat = _checks.token_ids(tokens, self.config.vocab_size)
+        ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
         batch, length = ids.shape
-        _checks.length_fits("tokens", length, 0, self.config.block_size)
+        _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
         if cache is not None:
             self.check_cache(cache, "cache")
             if (<KVCache>cache).batch_size != batch:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
-        self.require_memory([length] * batch, None if cache is None else [cache], batch if last_only else batch * length)
+        self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
+                            batch if last_only else batch * length)
         shape = () if flat else (batch,)
         if not last_only:
             shape += (length,)
-        out = np.empty((*shape, self.config.vocab_size), np.float32)
+        out = np.empty((*shape, self.lm_head.out_features), np.float32)
         self.call(ids, [length] * batch, None if cache is None else [cache], "tokens", last_only, out, None)
         return out
 
@@ -345,10 +350,10 @@ cdef class GPT:
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        arrays = _checks.token_sequences(sequences, self.config.vocab_size)
+        arrays = _checks.token_sequences(sequences, self.wte.num_embeddings)
         lengths = [len(array) for array in arrays]
         for i, length in enumerate(lengths):
-            _checks.length_fits(f"sequences[{i}]", length, 0, self.config.block_size)
+            _checks.length_fits(f"sequences[{i}]", length, 0, self.wpe.num_embeddings)
         if caches is not None:
             if not isinstance(caches, (list, tuple)):
                 raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
@@ -361,8 +366,8 @@ cdef class GPT:
                     raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
             if len({id(cache) for cache in caches}) < len(caches):
                 raise ValueError("caches: the same cache is given twice")
-        self.require_memory(lengths, caches, sum(lengths))
-        outs = [np.empty((length, self.config.vocab_size), np.float32) for length in lengths]
+        self.require_memory("sequences", lengths, caches, sum(lengths))
+        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths]
         self.call(np.concatenate(arrays), lengths, caches, "sequences", False, None, outs)
         return outs
 
@@ -457,8 +462,10 @@ cdef class GPT:
             given = dict(mapping)
         except (TypeError, ValueError):
             raise TypeError(f"mapping: expected names and arrays, got {type(mapping).__name__}") from None
+        for name in given:   # once: an object may answer differently the next time
+            given[name] = np.asarray(given[name])
         if self.config.tie_weights and "lm_head.weight" in given and "wte.weight" in given:
-            if not np.array_equal(given["wte.weight"], given.pop("lm_head.weight")):
+            if not np.array_equal(given["wte.weight"], given.pop("lm_head.weight"), equal_nan=True):
                 raise ValueError("mapping: lm_head.weight differs from wte.weight, but the config ties them")
         problems = [f"missing: {name} {list(shape)}" for name, shape in shapes.items() if name not in given]
         problems += [f"unexpected: {name}" for name in given if name not in shapes]

@@ -52,6 +52,8 @@ def same_bits():
     def check(a, b):
         assert a.dtype == b.dtype == np.float32
         assert a.shape == b.shape
+        if np.array_equal(a.view(np.uint32), b.view(np.uint32)):
+            return
         a, b = (np.where(np.isnan(x), np.float32(np.nan), x).view(np.uint32) for x in (a, b))
         np.testing.assert_array_equal(a, b)
 

@@ -248,6 +248,18 @@ def test_copies_share_until_one_writes(model, tokens, same_bits):
     same_bits(model(first, cache.copy() if cache.truncate(100) else cache), expected["1"])
 
 
+def test_copies_that_take_turns_do_not_meet(model, tokens, same_bits):
+    """Each writes its own tokens to the positions of a block that was shared, then reads them back later."""
+    cache = model.new_cache()
+    model(tokens[:70], cache)
+    caches = [cache, cache.copy(), cache.copy(), cache.copy().copy()]
+    texts = [np.concatenate([tokens[:70], tokens[i : i + 80]]) for i in (70, 3, 50, 101)]
+    expected = [model(text) for text in texts]
+    for start in range(70, 150, 10):
+        for cache, text, logits in zip(caches, texts, expected, strict=True):
+            same_bits(model(text[start : start + 10], cache), logits[start : start + 10])
+
+
 def test_a_copy_outlives_the_original(model, tokens, same_bits):
     cache = model.new_cache()
     model(tokens[:100], cache)
@@ -266,7 +278,8 @@ def test_cutting_a_copy_leaves_the_original(model, tokens, same_bits):
     model(np.tile(tokens[50:60], (2, 1)), copy)
     assert copy.lengths == [40, 10]
     assert cache.lengths == [100, 100]
-    same_bits(model(np.tile(tokens[100:], (2, 1)), cache)[1], model(tokens)[100:])
+    for logits in model(np.tile(tokens[100:], (2, 1)), cache):
+        same_bits(logits, model(tokens)[100:])
 
 
 def test_copies_cost_only_what_they_write():
@@ -410,16 +423,22 @@ start = time.perf_counter()
 expected = model.next_logits(tokens[100:], cache)
 took = time.perf_counter() - start
 cache.truncate(100)
-timer = threading.Timer(took / 2, os.kill, (os.getpid(), signal.SIGINT))
-timer.start()
-try:
-    model.next_logits(tokens[100:], cache)
-except KeyboardInterrupt:
-    print("interrupted", cache.lengths)
-cache.truncate(100)
+for attempt in range(20):
+    timer = threading.Timer(took / 4, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        model.next_logits(tokens[100:], cache)
+        timer.join()
+        time.sleep(0.1)  # a signal after the end of the call arrives here
+    except KeyboardInterrupt:
+        pass
+    if cache.lengths == [100]:
+        print("interrupted")
+        break
+    cache.truncate(100)
 print((model.next_logits(tokens[100:], cache) == expected).all())
 """
-    assert python(code).split("\n")[:2] == ["interrupted [100]", "True"]
+    assert python(code).split() == ["interrupted", "True"]
 
 
 def test_repr(model, tokens):

@@ -74,8 +74,9 @@ def gemm(const float[:, ::1] a not None, PackedMatrix w not None, bias=None, act
         e.residual = &residual_view[0, 0]
     scratch = Arena(_gemm.matmul_scratch(&team, m, w.layout.k) * sizeof(float))
     floats = scratch.take_floats(_gemm.matmul_scratch(&team, m, w.layout.k))
+    cdef const float *data = &a[0, 0]
     with nogil:
-        _gemm.matmul(&team, &a[0, 0], w.layout.k, m, &w.layout, &e, floats)
+        _gemm.matmul(&team, data, w.layout.k, m, &w.layout, &e, floats)
     return result
 
 
@@ -105,6 +106,8 @@ def attention(const float[:, ::1] qkv not None, Py_ssize_t n_heads, float scale,
         fill_floats(s.blocks[i], block_floats, fill)
     scratch = Arena(_attention.attend_scratch(&team) * sizeof(float))
     floats = scratch.take_floats(_attention.attend_scratch(&team))
+    cdef const float *data = &qkv[0, 0]
+    cdef float *sums = &out[0, 0]
     s.layer_stride = 0
     s.position = 0
     s.row = 0
@@ -113,8 +116,8 @@ def attention(const float[:, ::1] qkv not None, Py_ssize_t n_heads, float scale,
         if s.n_rows < 1 or cut > t:
             raise ValueError(f"cuts: expected increasing positions below {t}")
         with nogil:
-            _attention.append(&team, &s, 1, &qkv[0, 0], n_heads, head_dim, 0)
-            _attention.attend(&team, &s, 1, &qkv[0, 0], n_heads, head_dim, 0, scale, &out[0, 0], floats)
+            _attention.append(&team, &s, 1, data, n_heads, head_dim, 0)
+            _attention.attend(&team, &s, 1, data, n_heads, head_dim, 0, scale, sums, floats)
         s.position += s.n_rows
         s.row += s.n_rows
     return result
@@ -142,8 +145,11 @@ def layernorm(const float[:, ::1] x not None, const float[::1] gamma not None, b
         beta_data = &beta_view[0]
     result = np.empty((x.shape[0], x.shape[1]), np.float32)
     out = result
+    cdef const float *data = &x[0, 0]
+    cdef const float *scale = &gamma[0]
+    cdef float *normed = &out[0, 0]
     with nogil:
-        _rows.layernorm(&team, &x[0, 0], &gamma[0], beta_data, eps, &out[0, 0], x.shape[0], x.shape[1])
+        _rows.layernorm(&team, data, scale, beta_data, eps, normed, x.shape[0], x.shape[1])
     return result
 
 
@@ -155,8 +161,10 @@ def softmax(const float[:, ::1] x not None, isa=None, int n_threads=1):
         raise ValueError("x: expected [n, width], not empty")
     result = np.empty((x.shape[0], x.shape[1]), np.float32)
     out = result
+    cdef const float *data = &x[0, 0]
+    cdef float *shares = &out[0, 0]
     with nogil:
-        _rows.softmax(&team, &x[0, 0], &out[0, 0], x.shape[0], x.shape[1])
+        _rows.softmax(&team, data, shares, x.shape[0], x.shape[1])
     return result
 
 
@@ -169,9 +177,11 @@ def activation(const float[::1] x not None, kind, isa=None, int n_threads=1):
         raise ValueError("x: expected [n], not empty")
     result = np.empty(x.shape[0], np.float32)
     out = result
+    cdef const float *data = &x[0]
+    cdef float *values = &out[0]
     with nogil:
         if code < 0:
-            _rows.exp(&team, &x[0], &out[0], x.shape[0])
+            _rows.exp(&team, data, values, x.shape[0])
         else:
-            _rows.activation(&team, code, &x[0], &out[0], x.shape[0])
+            _rows.activation(&team, code, data, values, x.shape[0])
     return result

@@ -14,7 +14,8 @@ of all proportion calls compute alone for a while, each time for longer, until a
 import math
 import os
 
-from gpt2cy import _cgroups, _checks
+from gpt2cy import _checks
+from gpt2cy.kernels import host
 
 from gpt2cy.kernels cimport dispatch
 
@@ -156,7 +157,7 @@ def cgroup_quota(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
     root, membership : str
         Where cgroups are mounted, and the file that says which one this process is in.
     """
-    quotas = [_quota_of(group) for group in _cgroups.groups("cpu", root, membership)]
+    quotas = [_quota_of(group) for group in host.groups("cpu", root, membership)]
     quotas = [found for found in quotas if found]
     return max(1, math.ceil(min(quotas))) if quotas else None
 
@@ -167,7 +168,7 @@ def _quota_of(group):
         with open(os.path.join(group, "cpu.max")) as file:
             limit, period = file.read().split()
         return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ZeroDivisionError):
         pass
     try:
         with open(os.path.join(group, "cpu.cfs_quota_us")) as file:
@@ -175,7 +176,7 @@ def _quota_of(group):
         with open(os.path.join(group, "cpu.cfs_period_us")) as file:
             period = int(file.read())
         return limit / period if limit > 0 else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, ZeroDivisionError):
         return None
 
 

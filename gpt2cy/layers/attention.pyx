@@ -19,7 +19,7 @@ from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import parts_of, rebuild
 
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -125,6 +125,8 @@ cdef class Attention:
         flat = x.reshape(-1, width)
         out = np.empty(x.shape, np.float32)
         view = out.reshape(-1, width)
+        cdef const float *data = &flat[0, 0]
+        cdef float *result = &view[0, 0]
         self.c_attn.arena.enter_read()
         try:
             w = begin_call()
@@ -132,9 +134,9 @@ cdef class Attention:
             w.lay_out(lengths, width, 0)
             w.own_blocks(width)
             with nogil:
-                memcpy(w.buffers.narrow, &flat[0, 0], flat.shape[0] * width * sizeof(float))
+                memcpy(w.buffers.narrow, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, False, 0, NULL)
-                memcpy(&view[0, 0], w.buffers.x, flat.shape[0] * width * sizeof(float))
+                memcpy(result, w.buffers.x, flat.shape[0] * width * sizeof(float))
         finally:
             self.c_attn.arena.leave_read()
         return out
@@ -145,8 +147,8 @@ cdef class Attention:
             "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
 
     def __setstate__(self, state):
-        self.c_attn.__setstate__(state["c_attn"])
-        self.c_proj.__setstate__(state["c_proj"])
+        for part, value in zip((self.c_attn, self.c_proj), parts_of(state, "c_attn", "c_proj")):
+            part.__setstate__(value)
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.c_attn.__sizeof__() + self.c_proj.__sizeof__()

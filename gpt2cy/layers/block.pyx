@@ -17,7 +17,7 @@ from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import GPTConfig
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import parts_of, rebuild
 
 
 cdef class Block:
@@ -104,6 +104,8 @@ cdef class Block:
         flat = x.reshape(-1, width)
         out = np.empty(x.shape, np.float32)
         view = out.reshape(-1, width)
+        cdef const float *data = &flat[0, 0]
+        cdef float *result = &view[0, 0]
         self.ln_1.arena.enter_read()
         try:
             w = begin_call()
@@ -111,9 +113,9 @@ cdef class Block:
             w.lay_out(lengths, width, inner)
             w.own_blocks(width)
             with nogil:
-                memcpy(w.buffers.x, &flat[0, 0], flat.shape[0] * width * sizeof(float))
+                memcpy(w.buffers.x, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, NULL)
-                memcpy(&view[0, 0], w.buffers.x, flat.shape[0] * width * sizeof(float))
+                memcpy(result, w.buffers.x, flat.shape[0] * width * sizeof(float))
         finally:
             self.ln_1.arena.leave_read()
         return out
@@ -123,8 +125,9 @@ cdef class Block:
             name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")}
 
     def __setstate__(self, state):
-        for name, part in state.items():
-            getattr(self, name).__setstate__(part)
+        names = "ln_1", "attn", "ln_2", "mlp"
+        for name, value in zip(names, parts_of(state, *names)):
+            getattr(self, name).__setstate__(value)
 
     def __sizeof__(self):
         parts = self.ln_1, self.attn, self.ln_2, self.mlp

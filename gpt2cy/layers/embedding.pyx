@@ -17,7 +17,7 @@ from gpt2cy.layers.linear cimport read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import normal_rows, rebuild
+from gpt2cy.layers.linear import normal_rows, parts_of, rebuild
 
 
 cdef size_t embedding_nbytes(Py_ssize_t num_embeddings, Py_ssize_t n_embd) noexcept nogil:
@@ -97,11 +97,13 @@ cdef class Embedding:
         flat = ids.reshape(-1)
         out = np.empty((*ids.shape, self.n_embd), np.float32)
         view = out.reshape(-1, self.n_embd)
+        cdef const int64_t *data = &flat[0]
+        cdef float *result = &view[0, 0]
         self.arena.enter_read()
         try:
             w = begin_call()
             with nogil:
-                kernel.embed(&w.team, &self.table, &flat[0], NULL, NULL, &view[0, 0], flat.shape[0], self.n_embd)
+                kernel.embed(&w.team, &self.table, data, NULL, NULL, result, flat.shape[0], self.n_embd)
         finally:
             self.arena.leave_read()
         return out
@@ -133,7 +135,7 @@ cdef class Embedding:
         return rebuild, (type(self), (self.num_embeddings, self.n_embd), {}), {"weight": self.weight}
 
     def __setstate__(self, state):
-        self.weight = state["weight"]
+        self.weight, = parts_of(state, "weight")
 
     def __sizeof__(self):
         return object.__sizeof__(self) + 4 * self.num_embeddings * self.n_embd

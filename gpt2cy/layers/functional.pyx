@@ -17,9 +17,11 @@ cdef elementwise(x, int kind):
     flat = x.reshape(-1)
     out = np.empty(x.shape, np.float32)
     view = out.reshape(-1)
+    cdef const float *data = &flat[0]
+    cdef float *result = &view[0]
     w = begin_call()
     with nogil:
-        kernel.activation(&w.team, kind, &flat[0], &view[0], flat.shape[0])
+        kernel.activation(&w.team, kind, data, result, flat.shape[0])
     return out
 
 
@@ -113,7 +115,9 @@ def softmax(x):
     rows = x.reshape(-1, width)
     out = np.empty(x.shape, np.float32)
     view = out.reshape(-1, width)
+    cdef const float *data = &rows[0, 0]
+    cdef float *result = &view[0, 0]
     w = begin_call()
     with nogil:
-        kernel.softmax(&w.team, &rows[0, 0], &view[0, 0], rows.shape[0], rows.shape[1])
+        kernel.softmax(&w.team, data, result, rows.shape[0], rows.shape[1])
     return out

@@ -14,7 +14,7 @@ from gpt2cy.layers.linear cimport read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import parts_of, rebuild
 
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -78,11 +78,13 @@ cdef class LayerNorm:
         rows = x.reshape(-1, self.n_embd)
         out = np.empty(x.shape, np.float32)
         view = out.reshape(-1, self.n_embd)
+        cdef const float *data = &rows[0, 0]
+        cdef float *result = &view[0, 0]
         self.arena.enter_read()
         try:
             w = begin_call()
             with nogil:
-                self.run(&w.team, &rows[0, 0], rows.shape[0], &view[0, 0])
+                self.run(&w.team, data, rows.shape[0], result)
         finally:
             self.arena.leave_read()
         return out
@@ -119,9 +121,9 @@ cdef class LayerNorm:
             "gamma": self.gamma, "beta": self.beta}
 
     def __setstate__(self, state):
-        self.gamma = state["gamma"]
+        self.gamma, beta = parts_of(state, "gamma", "beta")
         if self.beta_data != NULL:
-            self.beta = state["beta"]
+            self.beta = beta
 
     def __sizeof__(self):
         return object.__sizeof__(self) + 4 * self.n_embd * (1 + (self.beta_data != NULL))

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import disjoint_base
 
+_T = TypeVar("_T")
+
+def rebuild(cls: Callable[..., _T], arguments: Iterable[Any], options: Mapping[str, Any]) -> _T: ...
 def normal_rows(
     rng: np.random.Generator, n: int, width: int, std: float
 ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...

@@ -59,6 +59,13 @@ def rebuild(cls, arguments, options):
     return cls(*arguments, **options)
 
 
+def parts_of(state, *names):
+    """The values of a pickled state that has just these names."""
+    if not isinstance(state, dict) or set(state) != set(names):
+        raise ValueError(f"state: expected a dict of {', '.join(names)}, got {type(state).__name__}")
+    return [state[name] for name in names]
+
+
 cdef class Linear:
     """A linear layer, y = x @ weight + bias.
 
@@ -136,13 +143,14 @@ cdef class Linear:
         rows = x.reshape(-1, self.in_features)
         out = np.empty((*x.shape[:x.ndim - 1], self.out_features), np.float32)
         view = out.reshape(-1, self.out_features)
+        cdef const float *data = &rows[0, 0]
+        cdef float *result = &view[0, 0]
         self.arena.enter_read()
         try:
             w = begin_call()
             w.obtain(matmul_scratch(&w.team, rows.shape[0], self.in_features) * sizeof(float) + 64, NULL)
             with nogil:
-                self.run(&w.team, &rows[0, 0], rows.shape[0], G2_LINEAR, NULL, &view[0, 0], NULL,
-                         <float *>w.base)
+                self.run(&w.team, data, rows.shape[0], G2_LINEAR, NULL, result, NULL, <float *>w.base)
         finally:
             self.arena.leave_read()
         return out
@@ -187,9 +195,9 @@ cdef class Linear:
             "weight": self.weight, "bias": self.bias}
 
     def __setstate__(self, state):
-        self.weight = state["weight"]
+        self.weight, bias = parts_of(state, "weight", "bias")
         if self.bias_data != NULL:
-            self.bias = state["bias"]
+            self.bias = bias
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.matrix.nbytes + 4 * self.out_features * (self.bias_data != NULL)

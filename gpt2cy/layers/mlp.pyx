@@ -17,7 +17,7 @@ from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import ACTIVATIONS
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import parts_of, rebuild
 
 KINDS = {"gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
@@ -129,8 +129,8 @@ cdef class MLP:
             "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
 
     def __setstate__(self, state):
-        self.c_fc.__setstate__(state["c_fc"])
-        self.c_proj.__setstate__(state["c_proj"])
+        for part, value in zip((self.c_fc, self.c_proj), parts_of(state, "c_fc", "c_proj")):
+            part.__setstate__(value)
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.c_fc.__sizeof__() + self.c_proj.__sizeof__()

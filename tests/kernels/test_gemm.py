@@ -151,21 +151,6 @@ def test_isas_are_close(isa):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.skipif(not hasattr(raw, "gemm_tile"), reason="this build has no door to a single tile")
-@pytest.mark.parametrize("rs, ks", [(1, 14), (1, 20), (64, 1), (64, 2), (9, 1), (2, 30), (0, 1)])
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_a_tile_takes_any_strides(fused_isa, same_bits, rs, ks, accumulate):
-    """Packed weights may stand in for the left matrix: rs = 1, rs = 64 and the rest are three functions."""
-    rng = np.random.default_rng(0)
-    store = rng.standard_normal(2000, np.float32)
-    for m in range(1, 15 if fused_isa == "avx512" else 7):
-        for k in (1, 7, 9):
-            a = np.lib.stride_tricks.as_strided(store, (m, k), (4 * rs, 4 * ks))
-            b = rng.standard_normal((k, 32), np.float32)
-            c = rng.standard_normal((m, 32), np.float32) if accumulate else None
-            same_bits(raw.gemm_tile(a, b, c, isa=fused_isa), raw.gemm_tile(a, b, c, isa="ref"))
-
-
 def test_shapes_are_checked():
     a, w, bias, residual = operands(3, 4, 5)
     packed = raw.pack(w)

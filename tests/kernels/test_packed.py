@@ -3,11 +3,11 @@
 
 import numpy as np
 import pytest
-from gpt2cy.kernels.packed import PackedMatrix
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt2cy.kernels import raw
+from gpt2cy.kernels.packed import PackedMatrix
 
 
 @given(k=st.integers(1, 40), n=st.integers(1, 140))

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether something fits into memory, asked before it is allocated: a machine that swaps is as good as dead.
+"""What the host has left for this process: its control groups, and the memory that can still be allocated.
 
-What is available is the least of the system's own estimate (MemAvailable) and what the cgroups of this
-process have left. Where neither is known, nothing is refused.
+Whether something fits is asked before it is allocated: a machine that swaps is as good as dead. What is
+available is the least of the system's own estimate (MemAvailable) and what the control groups leave. Where
+neither is known, nothing is refused.
 """
 
 import os
-
-from gpt2cy._cgroups import groups
 
 _ALWAYS_FITS = 64 << 20  # not worth reading files for
 _MIB = 1 << 20
 
 
-def require(plan: dict[str, int], reduce: str) -> None:
+def require_memory(name: str, plan: dict[str, int], reduce: str) -> None:
     """Raise MemoryError if the bytes of a plan do not fit.
 
     Parameters
     ----------
+    name : str
+        The argument that asks for them.
     plan : dict
         Bytes by purpose; what is named "total" is not counted.
     reduce : str
@@ -27,15 +28,15 @@ def require(plan: dict[str, int], reduce: str) -> None:
     total = sum(purposes.values())
     if total <= _ALWAYS_FITS:
         return
-    left = available()
+    left = available_memory()
     if left is not None and total > left:
         parts = ", ".join(f"{name} {size / _MIB:,.0f} MiB" for name, size in purposes.items())
         raise MemoryError(
-            f"{total / _MIB:,.0f} MiB needed ({parts}), {left / _MIB:,.0f} MiB available: reduce {reduce}"
+            f"{name}: {total / _MIB:,.0f} MiB needed ({parts}), {left / _MIB:,.0f} MiB available: reduce {reduce}"
         )
 
 
-def available(
+def available_memory(
     meminfo: str = "/proc/meminfo", root: str = "/sys/fs/cgroup", membership: str = "/proc/self/cgroup"
 ) -> int | None:
     """Return the bytes that can still be allocated, or None where the system does not say."""
@@ -80,3 +81,23 @@ def _reclaimable(folder, name):
             return next((int(line.split()[1]) for line in file if line.startswith(name)), 0)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def groups(controller: str, root: str, membership: str) -> list[str]:
+    """Return the folders of this process's cgroups, those above included, of version 1 and 2."""
+    paths = {""}
+    try:
+        with open(membership) as file:
+            for line in file:
+                _, controllers, path = line.rstrip("\n").split(":", 2)
+                if not controllers or controller in controllers.split(","):
+                    paths.add(path)
+    except (OSError, ValueError):
+        pass
+    folders = {}
+    for path in sorted(paths):
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for depth in range(len(parts) + 1):
+            for mount in ("", controller, "cpu,cpuacct"):  # v2 has no mount of its own
+                folders[os.path.join(root, mount, *parts[:depth])] = None
+    return list(folders)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target makes what it needs: a C compiler, make and Python >= 3.11 with pip and venv are all that it expects.
+# Tests see the installed wheel, which is built from the sdist: nothing that the tree alone has can hide a gap.
+
+PYTHON ?= python3
+ROOT := $(CURDIR)
+WORK := $(ROOT)/build/make
+DIST := $(WORK)/dist
+
+# What runs once more on each instruction set: kernels, golden logits.
+FORCED := tests/kernels tests/test_golden_hf.py
+
+# $(call fresh,NAME): a new virtual environment; $(call run,NAME)/TOOL: its tool, from a folder where the tree's
+# package cannot be imported.
+fresh = rm -rf $(WORK)/$(1) && $(PYTHON) -m venv $(WORK)/$(1) && mkdir -p $(WORK)/away
+run = cd $(WORK)/away && PATH="$(WORK)/$(1)/bin:$$PATH" $(WORK)/$(1)/bin
+lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
+paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
+pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
+
+.PHONY: help test test-peers test-slow debug-test demo lint clean sdist dist
+
+help:
+	@echo "make test         build the sdist, the wheel from it, and test the installed wheel; lint and stubs too"
+	@echo "make test-peers   compare with PyTorch and transformers, live"
+	@echo "make test-slow    the tests that take longest: builds, large models"
+	@echo "make debug-test   the same tests with bounds checks on"
+	@echo "make demo         install the package and run 'gpt2cy demo'"
+	@echo "make lint         ruff and cython-lint"
+	@echo "make clean        remove what was built"
+
+sdist:
+	$(call fresh,venv-build)
+	rm -rf $(DIST)
+	$(WORK)/venv-build/bin/pip install -q build
+	$(WORK)/venv-build/bin/python -m build --sdist --outdir $(DIST) $(ROOT)
+
+dist: sdist
+	$(WORK)/venv-build/bin/pip wheel -q --no-deps -w $(DIST) $(DIST)/*.tar.gz
+
+test: dist
+	$(call fresh,venv-test)
+	$(WORK)/venv-test/bin/pip install -q "$$(ls $(DIST)/*.whl)[test,lint]"
+	$(call lint,venv-test)
+	$(call run,venv-test)/python -m mypy.stubtest gpt2cy --allowlist $(ROOT)/tests/stubtest_allowlist.txt
+	$(call run,venv-test)/python -c "from gpt2cy.kernels import dispatch; print(*dispatch.available())" > $(WORK)/isas
+	for isa in $$(cat $(WORK)/isas); do \
+	  echo "GPT2CY_ISA=$$isa"; \
+	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
+	done
+	$(call run,venv-test)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+test-peers: dist
+	$(call fresh,venv-peers)
+	$(WORK)/venv-peers/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/peers/requirements.txt
+	$(call run,venv-peers)/$(pytest) $(ROOT)/tests/peers
+
+test-slow: dist
+	$(call fresh,venv-slow)
+	$(WORK)/venv-slow/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
+	$(call run,venv-slow)/$(pytest) -m slow --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+debug-test: sdist
+	$(call fresh,venv-debug)
+	rm -rf $(WORK)/debug
+	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
+	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
+	$(call run,venv-debug)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+demo: dist
+	$(call fresh,venv-demo)
+	$(WORK)/venv-demo/bin/pip install -q $(DIST)/*.whl
+	$(call run,venv-demo)/python -m gpt2cy demo
+
+lint:
+	$(call fresh,venv-lint)
+	$(WORK)/venv-lint/bin/pip install -q $$(sed -n 's/^lint = \[\(.*\)\]/\1/p' pyproject.toml | tr -d '",')
+	$(call lint,venv-lint)
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .ruff_cache .mypy_cache
+	find gpt2cy tests perf examples -name '*.so' -delete -o -name __pycache__ -prune -exec rm -rf {} +

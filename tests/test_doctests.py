@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples in docstrings, of compiled modules too, and in the README run and print what they say."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import gpt2cy
+
+README = Path(__file__).parents[1] / "README.md"
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def examples():
+    """Yield every docstring that holds an example, once."""
+    names = [module.name for module in pkgutil.walk_packages(gpt2cy.__path__, "gpt2cy.")]
+    for name in ["gpt2cy", *(name for name in names if not name.endswith("__main__"))]:
+        module = importlib.import_module(name)
+        for test in doctest.DocTestFinder(exclude_empty=True).find(module):
+            if test.examples and "__test__" not in test.name:  # Cython lists its own there again
+                yield test
+
+
+EXAMPLES = list(examples())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
+def test_docstring(example):
+    assert doctest.DocTestRunner(optionflags=OPTIONS).run(example).failed == 0
+
+
+def test_the_public_classes_and_functions_have_examples():
+    undocumented = {"gpt2cy." + name for name in gpt2cy.__all__ if not name.startswith("__")}
+    for test in EXAMPLES:
+        undocumented.discard("gpt2cy." + test.name.split(".")[-1])
+    assert undocumented == set()
+
+
+def test_readme():
+    """The README's Python runs from top to bottom in one namespace; a session shows what it says."""
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    names = {}
+    for block in blocks:
+        if ">>>" in block:
+            test = doctest.DocTestParser().get_doctest(block, names, "README.md", str(README), 0)
+            assert doctest.DocTestRunner(optionflags=OPTIONS).run(test, clear_globs=False).failed == 0
+            names.update(test.globs)
+        else:
+            exec(compile(block, "README.md", "exec"), names)
