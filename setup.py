@@ -4,6 +4,7 @@
 GPT2CY_DEBUG=1    bounds checks on, no optimisation; show_config() says so
 GPT2CY_OPENMP=0   a serial build, as where the compiler has no OpenMP
 """
+
 import contextlib
 import io
 import os
@@ -26,8 +27,15 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 # Nothing here may let the compiler fuse, reorder or approximate: the bits are a promise.
-CFLAGS = ["-std=gnu11", "-O1" if DEBUG else "-O3", "-ffp-contract=off", "-fno-math-errno",
-          "-fno-trapping-math", "-fvisibility=hidden", "-g0"]
+CFLAGS = [
+    "-std=gnu11",
+    "-O1" if DEBUG else "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-g0",
+]
 LDFLAGS = ["-Wl,-s"] if sys.platform == "linux" else []
 
 # One object for each instruction set: source -> flags.
@@ -36,8 +44,14 @@ if X86:
     KERNELS |= {
         "isa_base.c": [],
         "isa_avx2.c": ["-mavx2", "-mfma"],
-        "isa_avx512.c": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma",
-                         "-mprefer-vector-width=512"],
+        "isa_avx512.c": [
+            "-mavx512f",
+            "-mavx512vl",
+            "-mavx512dq",
+            "-mavx512bw",
+            "-mfma",
+            "-mprefer-vector-width=512",
+        ],
     }
 elif ARM:
     KERNELS |= {"isa_neon.c": []}
@@ -70,14 +84,19 @@ def cythonized(modules, force):
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            compiled = cythonize(modules, compiler_directives=DIRECTIVES, build_dir=str(BUILD / "cython"),
-                                 force=force, shared_utility_qualified_name="gpt2cy._cyutility")
+            compiled = cythonize(
+                modules,
+                compiler_directives=DIRECTIVES,
+                build_dir=str(BUILD / "cython"),
+                force=force,
+                shared_utility_qualified_name="gpt2cy._cyutility",
+            )
     finally:
         sys.stderr.write(said.getvalue())
-    lines = [] if DEBUG else said.getvalue().splitlines()   # bounds checks are hinted at
+    lines = [] if DEBUG else said.getvalue().splitlines()  # bounds checks are hinted at
     hints = [line for line in lines if "performance hint" in line]
     if hints:
-        for module in compiled:      # or the next build would find nothing to compile and pass
+        for module in compiled:  # or the next build would find nothing to compile and pass
             Path(module.sources[0]).unlink(missing_ok=True)
         sys.exit("Cython gives performance hints:\n" + "\n".join(hints))
     return {module.name: module.sources for module in compiled}
@@ -87,7 +106,7 @@ class BuildExtensions(build_ext):
     """Adds OpenMP where it works, and the kernels' objects to the one module that holds the table."""
 
     def build_extensions(self):
-        stamp = BUILD / "settings.txt"   # of the last build here: after others, nothing of it may be kept
+        stamp = BUILD / "settings.txt"  # of the last build here: after others, nothing of it may be kept
         settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL))
         if not stamp.exists() or stamp.read_text() != settings:
             stamp.unlink(missing_ok=True)
@@ -110,8 +129,11 @@ class BuildExtensions(build_ext):
         objects = []
         for source, flags in KERNELS.items():
             objects += self.compiler.compile(
-                [str(CSRC / source)], output_dir=self.build_temp, include_dirs=[str(CSRC)],
-                extra_preargs=[*CFLAGS, "-Wall", "-Wextra", *flags])
+                [str(CSRC / source)],
+                output_dir=self.build_temp,
+                include_dirs=[str(CSRC)],
+                extra_preargs=[*CFLAGS, "-Wall", "-Wextra", *flags],
+            )
         return objects
 
     def openmp_flags(self):
@@ -121,13 +143,17 @@ class BuildExtensions(build_ext):
         for compile_flags, link_flags in ((["-fopenmp"], ["-fopenmp"]), (["-Xclang", "-fopenmp"], ["-lomp"])):
             with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):
                 source = Path(folder) / "probe.c"
-                source.write_text("#include <omp.h>\nint main(void) { int n = 0;\n"
-                                  "#pragma omp parallel reduction(+:n)\nn += 1;\nreturn n < 1; }\n")
+                source.write_text(
+                    "#include <omp.h>\nint main(void) { int n = 0;\n"
+                    "#pragma omp parallel reduction(+:n)\nn += 1;\nreturn n < 1; }\n"
+                )
                 with open(os.devnull, "w") as quiet, contextlib.redirect_stderr(quiet):
-                    objects = self.compiler.compile([str(source)], output_dir=folder,
-                                                    extra_preargs=compile_flags)
-                    self.compiler.link_executable(objects, "probe", output_dir=folder,
-                                                  extra_postargs=link_flags)
+                    objects = self.compiler.compile(
+                        [str(source)], output_dir=folder, extra_preargs=compile_flags
+                    )
+                    self.compiler.link_executable(
+                        objects, "probe", output_dir=folder, extra_postargs=link_flags
+                    )
                 subprocess.run([str(Path(folder) / "probe")], check=True, timeout=60)
                 return compile_flags, link_flags
         self.warn("NO OPENMP: this compiler cannot build an OpenMP program; gpt2cy will use one thread")

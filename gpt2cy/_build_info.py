@@ -10,16 +10,14 @@ from gpt2cy._version import __version__
 from gpt2cy.kernels import dispatch, threads
 
 
-
-
 def show_config() -> dict:
     """Print the build and the machine as gpt2cy sees them, and return them.
 
     Returns
     -------
     dict
-        isa, available_isas, num_threads, openmp (a date as yyyymm, or None in a serial build), compiler, build,
-        numerics_version, version, python, numpy, machine.
+        version, isa, available_isas, num_threads, openmp (a date as yyyymm, or None in a serial build),
+        compiler, build, numerics_version, python, numpy, machine.
 
     Examples
     --------
@@ -46,7 +44,7 @@ def show_config() -> dict:
     for key, value in config.items():
         if key != "version":
             print(f"  {key:16} {', '.join(value) if isinstance(value, list) else value}")
-    if "debug" in config["build"]:
+    if "debug" in dispatch.build():
         print("  *** DEBUG BUILD: bounds checks on, slow. Build without GPT2CY_DEBUG for speed. ***")
     if config["openmp"] is None:
         print("  *** SERIAL BUILD: no OpenMP, one thread. ***")

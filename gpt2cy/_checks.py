@@ -351,7 +351,9 @@ def numbers(name: str, x) -> np.ndarray:
 def matrix_size(names: str, n_rows: int, n_columns: int) -> None:
     """Refuse a matrix whose bytes overflow; whether it fits the memory is found out when it is allocated."""
     if n_rows * (n_columns + 32) * 4 > MAX_BYTES // 2:
-        raise ValueError(f"{names}: expected a matrix of at most {MAX_BYTES // 2} bytes, got [{n_rows}, {n_columns}]")
+        raise ValueError(
+            f"{names}: expected a matrix of at most {MAX_BYTES // 2} bytes, got [{n_rows}, {n_columns}]"
+        )
 
 
 def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:

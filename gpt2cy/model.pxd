@@ -18,6 +18,7 @@ cdef class GPT:
     cdef void *spare           # memory of the last call's workspace
     cdef dict places
     cdef list enter_caches(self, list caches, list lengths, str name)
+    cdef dict name_places(self)
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
     cdef int check_cache(self, cache, str name) except -1
     cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1

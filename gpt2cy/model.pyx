@@ -120,6 +120,7 @@ cdef class GPT:
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
         cdef Py_ssize_t n_out = n_seq if last_only else n
+        cdef size_t nbytes
         cdef Workspace w = begin_call()
         cdef int64_t *positions
         cdef const int64_t *first_id
@@ -127,8 +128,8 @@ cdef class GPT:
         cdef float[:, ::1] view
         cdef KVCache cache
         cdef Block block
-        w.obtain(batch_nbytes(&w.team, lengths, width, inner, slots is None)
-                   + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
+        nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
+        w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
         if slots is None:
             w.own_blocks(width)
@@ -385,7 +386,7 @@ cdef class GPT:
 
     # ---- weights ------------------------------------------------------------------------------
 
-    def name_places(self):
+    cdef dict name_places(self):
         """Hugging Face name -> (layer, attribute), in model order."""
         layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
         for i, block in enumerate(self.blocks):

@@ -97,4 +97,3 @@ def _start():
 
 
 _start()
-

@@ -31,9 +31,8 @@ def require_memory(name: str, plan: dict[str, int], reduce: str) -> None:
     left = available_memory()
     if left is not None and total > left:
         parts = ", ".join(f"{name} {size / _MIB:,.0f} MiB" for name, size in purposes.items())
-        raise MemoryError(
-            f"{name}: {total / _MIB:,.0f} MiB needed ({parts}), {left / _MIB:,.0f} MiB available: reduce {reduce}"
-        )
+        needed = f"{total / _MIB:,.0f} MiB needed ({parts}), {left / _MIB:,.0f} MiB available"
+        raise MemoryError(f"{name}: {needed}: reduce {reduce}")
 
 
 def available_memory(
@@ -94,7 +93,7 @@ def groups(controller: str, root: str, membership: str) -> list[str]:
                     paths.add(path)
     except (OSError, ValueError):
         pass
-    folders = {}
+    folders: dict[str, None] = {}
     for path in sorted(paths):
         parts = [part for part in path.split("/") if part and part != ".."]
         for depth in range(len(parts) + 1):

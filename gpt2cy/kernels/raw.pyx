@@ -6,8 +6,6 @@ here, since nothing below checks them.
 """
 import numpy as np
 
-from libc.stdint cimport int64_t
-
 from gpt2cy.kernels cimport attention as _attention
 from gpt2cy.kernels cimport dispatch
 from gpt2cy.kernels cimport gemm as _gemm

@@ -9,6 +9,7 @@
 
 ``run`` is the way in from a layer above (raw pointers, no checks); calling a layer is the way in from Python.
 """
+
 from gpt2cy.layers.attention import Attention
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding

@@ -8,6 +8,7 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
+def parts_of(state: object, *names: str) -> list[Any]: ...
 def rebuild(cls: Callable[..., _T], arguments: Iterable[Any], options: Mapping[str, Any]) -> _T: ...
 def normal_rows(
     rng: np.random.Generator, n: int, width: int, std: float

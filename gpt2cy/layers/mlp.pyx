@@ -103,7 +103,7 @@ cdef class MLP:
         cdef float[:, ::1] view
         cdef Workspace w
         cdef Buffers b
-        cdef Py_ssize_t width = self.c_fc.in_features, inner = self.c_fc.out_features
+        cdef Py_ssize_t width = self.c_fc.in_features, inner = self.c_fc.out_features, scratch
         x = _checks.rows("x", x, width)
         rows = x.reshape(-1, width)
         out = np.empty(x.shape, np.float32)
@@ -111,12 +111,12 @@ cdef class MLP:
         self.c_fc.arena.enter_read()
         try:
             w = begin_call()
-            w.obtain((rows.shape[0] * inner + 32
-                        + matmul_scratch(&w.team, rows.shape[0], max(width, inner))) * sizeof(float), NULL)
+            scratch = matmul_scratch(&w.team, rows.shape[0], max(width, inner))
+            w.obtain((rows.shape[0] * inner + scratch + 32) * sizeof(float), NULL)
             b.x = &view[0, 0]
             b.narrow = <float *>&rows[0, 0]   # read only: without a tap nothing is written to it
             b.wide = w.take_floats(rows.shape[0] * inner)
-            b.scratch = w.take_floats(matmul_scratch(&w.team, rows.shape[0], max(width, inner)))
+            b.scratch = w.take_floats(scratch)
             with nogil:
                 self.run(&w.team, &b, rows.shape[0], False, 0, NULL)
         finally:
