@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -23,38 +24,12 @@ CSRC = Path("gpt2cy/csrc")
 BUILD = Path("build")
 DEBUG = os.environ.get("GPT2CY_DEBUG") == "1"
 SERIAL = os.environ.get("GPT2CY_OPENMP") == "0"
-X86 = platform.machine().lower() in ("x86_64", "amd64")
-ARM = platform.machine().lower() in ("aarch64", "arm64")
+MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
-# Nothing here may let the compiler fuse, reorder or approximate: the bits are a promise.
-CFLAGS = [
-    "-std=gnu11",
-    "-O1" if DEBUG else "-O3",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-g0",
-]
+SETTINGS = tomllib.loads((ROOT / CSRC / "build.toml").read_text())
+KERNELS = {**SETTINGS["everywhere"], **SETTINGS.get(MACHINE, {})}  # source -> flags: one object each
+CFLAGS = [*SETTINGS["flags"], "-O1" if DEBUG else "-O3", "-g0"]
 LDFLAGS = ["-Wl,-s"] if sys.platform == "linux" else []
-
-# One object for each instruction set: source -> flags.
-KERNELS = {"ref.c": [], "cpu.c": ["-fno-lto"]}
-if X86:
-    KERNELS |= {
-        "isa_base.c": [],
-        "isa_avx2.c": ["-mavx2", "-mfma"],
-        "isa_avx512.c": [
-            "-mavx512f",
-            "-mavx512vl",
-            "-mavx512dq",
-            "-mavx512bw",
-            "-mfma",
-            "-mprefer-vector-width=512",
-        ],
-    }
-elif ARM:
-    KERNELS |= {"isa_neon.c": []}
 
 DIRECTIVES = {
     "language_level": 3,
@@ -132,7 +107,7 @@ class BuildExtensions(build_ext):
                 [str(CSRC / source)],
                 output_dir=self.build_temp,
                 include_dirs=[str(CSRC)],
-                extra_preargs=[*CFLAGS, "-Wall", "-Wextra", *flags],
+                extra_preargs=[*CFLAGS, *SETTINGS["warnings"], *flags],
             )
         return objects
 

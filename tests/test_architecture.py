@@ -17,8 +17,7 @@ PACKAGE = ROOT / "gpt2cy"
 # The message module: it imports NumPy alone, and everything but csrc and reference may use it, kernels too.
 CHECKS = "gpt2cy._checks"
 # What the system has left: used by the core, and the one part of it that reads files.
-MEMORY = "gpt2cy._memory"
-CORE = ("gpt2cy.layers", "gpt2cy.model", "gpt2cy.cache", "gpt2cy.workspace", "gpt2cy.config", CHECKS, MEMORY)
+CORE = ("gpt2cy.layers", "gpt2cy.model", "gpt2cy.cache", "gpt2cy.workspace", "gpt2cy.config", CHECKS)
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
@@ -105,7 +104,7 @@ def checks_know_nothing(name, imports, source):
 def the_core_knows_no_tools(name, imports, source):
     """Layers and model import the core and the kernels: no files, tokenizers, sampling or tracing."""
     if within(name, *CORE):
-        files = set() if name == MEMORY else {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
+        files = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
         return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & files
 
 

@@ -8,8 +8,8 @@ that comes meanwhile computes with its own thread alone, and so does every call 
 a process that had already used the team (GNU OpenMP does not survive a fork).  The bits are the same.
 
 A loop ends when its last thread has arrived.  Where another program holds a core, that is a time slice of
-milliseconds, for a loop of microseconds.  So the calling thread measures how long it waits: after a wait out
-of all proportion calls compute alone for a while, each time for longer, until a loop ends in time again.
+milliseconds, for a loop of microseconds.  So the calling thread measures how long it waits: after waits out
+of all proportion calls compute alone for a while, each time for longer, until loops end in time again.
 """
 import math
 import os
@@ -37,9 +37,10 @@ cdef int quota = MOST      # of the cgroup, rounded up
 cdef int in_use = 0        # the team's lock
 cdef int ever_used = 0     # a team has run in this process
 cdef int alone = 0         # in a forked child: no team
-cdef double resume = 0     # when the team may be used again, after a wait
-cdef double pause = 0      # how long it was left alone last
-cdef double LONG_WAIT = 1e-3, LEAST_PAUSE = 0.02, MOST_PAUSE = 0.64   # seconds
+cdef double suspect = 0    # until when another long wait means a busy core
+cdef double resume = 0     # when the team may be used again after that
+cdef double pause = 0      # how long it is left alone, doubling
+cdef double LONG_WAIT = 1e-3, MOMENT = 0.05, LEAST_PAUSE = 0.02, MOST_PAUSE = 0.64   # seconds
 
 
 cdef int count() noexcept nogil:
@@ -96,15 +97,19 @@ cdef void task_done(Region *region, int thread) noexcept nogil:
 
 
 cdef void close_region(const Region *region) noexcept nogil:
-    """After the loop: a wait longer than tasks explain means that somebody else has a core."""
-    global resume, pause
+    """After the loop: waits longer than tasks explain mean that somebody else has a core.
+
+    One such wait may be chance; the second within a moment, or the first after a pause, is not.
+    """
+    global suspect, resume, pause
     cdef double now = g2_now()
     if now - region.last > LONG_WAIT + 4 * region.longest:
-        pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * pause))
-        resume = now + pause
-    elif resume > 0:
-        resume = 0
-        pause = pause / 2 if pause > LEAST_PAUSE else 0
+        if now < suspect:
+            pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * pause))
+            resume = now + pause
+        suspect = now + pause + MOMENT
+    elif resume > 0 and now > suspect:
+        resume = pause = 0
 
 
 def set_num_threads(n):

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C kernels by themselves: csrc/kernels.c, built as setup.py builds them, and once more under sanitizers."""
+
+import os
+import platform
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CSRC = ROOT / "gpt2cy/csrc"
+SETTINGS = tomllib.loads((CSRC / "build.toml").read_text())
+SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def build(folder, compiler, machine, optimisation, link=()):
+    """Compile every kernel of a machine and the test program; return the program."""
+    objects = []
+    kernels = {**SETTINGS["everywhere"], **SETTINGS[machine]}
+    for source, flags in {**kernels, "kernels.c": []}.items():
+        path = CSRC / source if source in kernels else ROOT / "tests/csrc" / source
+        objects.append(folder / f"{path.stem}.o")
+        options = [*SETTINGS["flags"], *SETTINGS["warnings"], "-Werror", *flags, *optimisation]
+        subprocess.run([compiler, *options, f"-I{CSRC}", "-c", path, "-o", objects[-1]], check=True)
+    subprocess.run([compiler, *optimisation, *link, *objects, "-lm", "-o", folder / "kernels"], check=True)
+    return folder / "kernels"
+
+
+def passes(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(" passed, 0 failed\n")
+    return done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="guard pages by mmap")
+@pytest.mark.parametrize("optimisation", [("-O3",), SANITIZED], ids=["as-built", "sanitized"])
+@pytest.mark.parametrize("compiler", ["cc", "clang"])
+def test_kernels(tmp_path, compiler, optimisation):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here")
+    said = passes(build(tmp_path, compiler, platform.machine(), optimisation))
+    for kernel in ("gemm_tile", "gemm_epilogue", "rows", "attention", "layouts"):
+        assert kernel in said
+
+
+def test_the_program_can_fail(tmp_path):
+    """A kernel that is wrong in the last bit is found."""
+    shutil.copytree(CSRC, tmp_path / "csrc")
+    source = tmp_path / "csrc/rows.inc.h"
+    text = source.read_text()
+    wrong = text.replace("/ (float)width;\n        vf m", "* (1.0f / (float)width);\n        vf m")
+    assert wrong != text
+    source.write_text(wrong)
+    objects = []
+    kernels = {**SETTINGS["everywhere"], **SETTINGS[platform.machine()]}
+    for path, flags in {tmp_path / "csrc" / name: flags for name, flags in kernels.items()}.items():
+        objects.append(path.with_suffix(".o"))
+        subprocess.run(["cc", *SETTINGS["flags"], *flags, "-O1", "-c", path, "-o", objects[-1]], check=True)
+    program = tmp_path / "kernels"
+    options = [f"-I{CSRC}", ROOT / "tests/csrc/kernels.c", *objects, "-lm", "-o", program]
+    subprocess.run(["cc", "-std=gnu11", "-O1", *options], check=True)
+    done = subprocess.run([program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "rows           FAILED" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="no cross compiler for aarch64")
+@pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="no qemu-user")
+def test_kernels_on_aarch64(tmp_path):
+    program = build(tmp_path, "aarch64-linux-gnu-gcc", "aarch64", ("-O3",), ["-static"])
+    assert "neon" in passes("qemu-aarch64", program)
