@@ -36,7 +36,7 @@ def section(path):
             times = " / ".join(f"{row['ratio']:.1f}" for row in found)
             line.append(f"**{harness.number(own['median'])}** ({times})" if own else "")
         lines.append(line)
-    versions = [f"{name} {found.get(name, found['version'])}" for name, found in result["versions"].items()]
+    versions = [f"{name} {found.get('version') or found[name]}" for name, found in result["versions"].items()]
     text = (
         "Milliseconds for a forward pass with the logits of every position; in brackets, how many times as "
         f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {result['threads']} threads, "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C kernels by themselves: csrc/kernels.c, built as setup.py builds them, and once more under sanitizers."""
+"""The C kernels by themselves: csrc/kernels.c, built as setup.py builds them, and under sanitizers."""
 
 import os
 import platform
@@ -16,17 +16,18 @@ SETTINGS = tomllib.loads((CSRC / "build.toml").read_text())
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def build(folder, compiler, machine, optimisation, link=()):
-    """Compile every kernel of a machine and the test program; return the program."""
+def build(folder, compiler, machine, optimisation, link=(), program="kernels"):
+    """Compile every kernel of a machine and a test program; return the program."""
     objects = []
     kernels = {**SETTINGS["everywhere"], **SETTINGS[machine]}
-    for source, flags in {**kernels, "kernels.c": []}.items():
+    for source, flags in {**kernels, f"{program}.c": []}.items():
         path = CSRC / source if source in kernels else ROOT / "tests/csrc" / source
         objects.append(folder / f"{path.stem}.o")
         options = [*SETTINGS["flags"], *SETTINGS["warnings"], "-Werror", *flags, *optimisation]
         subprocess.run([compiler, *options, f"-I{CSRC}", "-c", path, "-o", objects[-1]], check=True)
-    subprocess.run([compiler, *optimisation, *link, *objects, "-lm", "-o", folder / "kernels"], check=True)
-    return folder / "kernels"
+    libraries = ["-lm", "-pthread"]
+    subprocess.run([compiler, *optimisation, *link, *objects, *libraries, "-o", folder / program], check=True)
+    return folder / program
 
 
 def passes(*command):
@@ -37,8 +38,11 @@ def passes(*command):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="guard pages by mmap")
-@pytest.mark.parametrize("optimisation", [("-O3",), SANITIZED], ids=["as-built", "sanitized"])
-@pytest.mark.parametrize("compiler", ["cc", "clang"])
+@pytest.mark.parametrize(
+    ("compiler", "optimisation"),
+    [("cc", ("-O3",)), ("cc", ("-O0",)), ("cc", SANITIZED), ("clang", ("-O3",))],
+    ids=["as-built", "not-optimised", "sanitized", "clang"],
+)
 def test_kernels(tmp_path, compiler, optimisation):
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
@@ -66,6 +70,15 @@ def test_the_program_can_fail(tmp_path):
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 1
     assert "rows           FAILED" in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pthreads")
+@pytest.mark.parametrize(
+    "optimisation", [("-O3",), ("-O1", "-g", "-fsanitize=thread")], ids=["as-built", "tsan"]
+)
+def test_no_two_threads_meet(tmp_path, optimisation):
+    """The drivers' way of sharing work, under a race detector: it exits with 66 where it finds one."""
+    passes(build(tmp_path, "cc", platform.machine(), optimisation, program="threads"))
 
 
 @pytest.mark.slow

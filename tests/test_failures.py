@@ -79,14 +79,16 @@ def test_a_cache_that_could_not_grow_goes_on(model, same_bits):
 
 def test_a_model_that_cannot_fit_is_refused_before():
     config = gpt2cy.GPTConfig(n_embd=8192, n_heads=64, n_layers=2000)
-    with pytest.raises(MemoryError, match=r"^config: .* MiB needed \(weights .*\), .* available: reduce n_layers"):
+    said = r"^config: .* MiB needed \(weights .*\), .* available: reduce n_layers"
+    with pytest.raises(MemoryError, match=said):
         gpt2cy.GPT(config)
 
 
 def test_a_call_that_cannot_fit_is_refused_before(model):
     model = gpt2cy.GPT(gpt2cy.GPTConfig(500_000, 4, 1, 1, 1000))
     tokens = np.zeros((200, 1000), int)
-    with pytest.raises(MemoryError, match=r"^tokens: .*logits .*workspace .*reduce batch or length.*next_logits"):
+    said = r"^tokens: .*logits .*workspace .*reduce batch or length.*next_logits"
+    with pytest.raises(MemoryError, match=said):
         model(tokens)
     cache = model.new_cache(200)
     with pytest.raises(MemoryError, match=r"^tokens: .*logits .*cache"):

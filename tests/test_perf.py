@@ -179,3 +179,8 @@ def test_table(harness):
         harness.table(["a", "bb"], [[1, 2], [10, "x"]])
         == "| a  | bb |\n| -- | -- |\n| 1  | 2  |\n| 10 | x  |"
     )
+
+
+def test_readme_shows_the_newest_results(harness):
+    done = subprocess.run([sys.executable, PERF / "readme.py", "--check"])
+    assert done.returncode == 0, "run python perf/readme.py"

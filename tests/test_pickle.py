@@ -94,12 +94,15 @@ def test_a_pool_of_spawned_processes(same_bits):
             same_bits(logits, model(TOKENS))
 
 
-@pytest.mark.parametrize("state", [None, {}, [], {"weight": 1}, {"weight": None, "bias": None}, [(5, None)], [1]])
+@pytest.mark.parametrize(
+    "state", [None, {}, [], {"weight": 1}, {"weight": None, "bias": None}, [(5, None)], [1]]
+)
 def test_a_wrong_state_is_refused_and_changes_nothing(state, same_bits):
     model = model_of("untied")
     cache = model.new_cache()
     model(TOKENS, cache)
-    things = [model.lm_head, model.ln_f, model.wte, model.blocks[0], model.blocks[0].mlp, model.blocks[0].attn]
+    block = model.blocks[0]
+    things = [model.lm_head, model.ln_f, model.wte, block, block.mlp, block.attn]
     before = model(TOKENS)
     for thing in [*things, model, cache]:
         with pytest.raises((TypeError, ValueError)):
@@ -120,6 +123,7 @@ def test_sizes_are_honest():
 
 def test_reprs_are_short_and_say_what_it_is():
     model = model_of("scaled")
-    for thing in [model, model.config, model.wte, model.ln_f, model.lm_head, model.blocks[0], model.new_cache()]:
+    parts = [model.wte, model.ln_f, model.lm_head, model.blocks[0], model.new_cache()]
+    for thing in [model, model.config, *parts]:
         assert type(thing).__name__ in repr(thing)
         assert len(repr(thing)) < 400
