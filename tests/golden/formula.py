@@ -11,6 +11,8 @@ import zlib
 
 import numpy as np
 
+STD = 0.3
+
 
 def integers(name, count):
     """Return ``count`` uint32 that look random, a function of ``name`` and position only."""
@@ -60,12 +62,12 @@ def shapes(config):
 def weights(config, scale=1.0):
     """Return a float32 state dict for a model.
 
-    Matrices have mean 0 and standard deviation ``0.3 * sqrt(12 / n_embd)``: large enough for attention to be
+    Matrices have mean 0 and standard deviation ``STD * sqrt(12 / n_embd)``: large enough for attention to be
     far from uniform, small enough for float32 rounding to stay well below atol 1e-5 with rtol 1e-4. Biases
     lie in [-0.25, 0.25) and layer norm weights in [0.5, 1.5). ``scale`` multiplies all that feeds the
     residual stream (embeddings, linear layers), and neither the layer norms nor an untied head.
     """
-    std = 0.3 * np.sqrt(12.0 / config.n_embd)
+    std = STD * np.sqrt(12.0 / config.n_embd)
     made = {}
     for name, shape in shapes(config).items():
         values = uniform(name, shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine beside transformers' ``GPT2LMHeadModel``: the same random weights, the same logits.
+"""The engine beside transformers' ``GPT2LMHeadModel`` in float64: the same random weights, the same logits.
 
 Run by ``make test-peers`` in an environment that has torch and transformers.
 """
@@ -46,7 +46,7 @@ CONFIGS = {
 def random_params(config, seed):
     """Random weights of every tensor; nothing is left at the 0 or 1 of a fresh model."""
     rng = np.random.default_rng(seed)
-    std = 0.3 * np.sqrt(12.0 / config.n_embd)
+    std = 0.5 * np.sqrt(12.0 / config.n_embd)
     made = {}
     for name, shape in formula.shapes(config).items():
         mean, spread = (0.0, std) if len(shape) == 2 else (float(name.endswith("weight")), 0.2)
