@@ -18,13 +18,15 @@ lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
 
-.PHONY: help test test-peers test-slow debug-test demo lint clean sdist dist
+.PHONY: help test test-peers test-slow debug-test test-asan test-valgrind demo lint clean sdist dist
 
 help:
 	@echo "make test         build the sdist, the wheel from it, and test the installed wheel; lint and stubs too"
 	@echo "make test-peers   compare with PyTorch and transformers, live"
 	@echo "make test-slow    the tests that take longest: builds, large models"
 	@echo "make debug-test   the same tests with bounds checks on"
+	@echo "make test-asan    the tests under the address sanitizer"
+	@echo "make test-valgrind    a small forward under valgrind's memcheck"
 	@echo "make demo         install the package and run 'gpt2cy demo'"
 	@echo "make lint         ruff and cython-lint"
 	@echo "make clean        remove what was built"
@@ -66,6 +68,26 @@ debug-test: sdist
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
 	$(call run,venv-debug)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+# What measures memory, time or the installed files means nothing under a sanitizer.
+UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py, \
+	$(wildcard $(ROOT)/tests/test_*.py)) $(ROOT)/tests/kernels $(ROOT)/tests/layers $(ROOT)/tests/inspection
+
+test-asan: sdist
+	$(call fresh,venv-asan)
+	rm -rf $(WORK)/asan
+	CFLAGS="-fsanitize=address -g" LDFLAGS="-fsanitize=address" \
+	  $(WORK)/venv-asan/bin/pip wheel -q --no-deps -w $(WORK)/asan $(DIST)/*.tar.gz
+	$(WORK)/venv-asan/bin/pip install -q "$$(ls $(WORK)/asan/*.whl)[test]"
+	$(call preload,libasan.so); $(call run,venv-asan)/$(pytest) -m "not slow" $(UNDER_ASAN)
+
+preload = export LD_PRELOAD="$$($${CC:-cc} -print-file-name=$(1))" ASAN_OPTIONS=detect_leaks=0
+
+test-valgrind: dist
+	$(call fresh,venv-valgrind)
+	$(WORK)/venv-valgrind/bin/pip install -q $(DIST)/*.whl
+	cd $(WORK)/away && PYTHONMALLOC=malloc valgrind -q --error-exitcode=9 \
+	  --suppressions=$(ROOT)/tests/valgrind.supp $(WORK)/venv-valgrind/bin/python $(ROOT)/tests/memcheck.py
 
 demo: dist
 	$(call fresh,venv-demo)
