@@ -7,8 +7,8 @@ ROOT := $(CURDIR)
 WORK := $(ROOT)/build/make
 DIST := $(WORK)/dist
 
-# What runs once more on each instruction set: kernels, golden logits.
-FORCED := tests/kernels tests/test_golden_hf.py
+# What runs once more on each instruction set; kernel tests and those of the bits take all of them by themselves.
+FORCED := tests/layers tests/test_model.py tests/test_golden_hf.py
 
 # $(call fresh,NAME): a new virtual environment; $(call run,NAME)/TOOL: its tool, from a folder where the tree's
 # package cannot be imported.
@@ -55,7 +55,7 @@ test: dist
 test-peers: dist
 	$(call fresh,venv-peers)
 	$(WORK)/venv-peers/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/peers/requirements.txt
-	$(call run,venv-peers)/$(pytest) $(ROOT)/tests/peers
+	$(call run,venv-peers)/$(pytest) $(ROOT)/tests/peers $(call paths,tests/test_checks.py tests/test_bad_input.py)
 
 test-slow: dist
 	$(call fresh,venv-slow)
@@ -81,7 +81,7 @@ test-asan: sdist
 	$(WORK)/venv-asan/bin/pip install -q "$$(ls $(WORK)/asan/*.whl)[test]"
 	$(call preload,libasan.so); $(call run,venv-asan)/$(pytest) -m "not slow" $(UNDER_ASAN)
 
-preload = export LD_PRELOAD="$$($${CC:-cc} -print-file-name=$(1))" ASAN_OPTIONS=detect_leaks=0
+preload = export LD_PRELOAD="$$($${CC:-cc} -print-file-name=$(1))" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 
 test-valgrind: dist
 	$(call fresh,venv-valgrind)
@@ -101,4 +101,4 @@ lint:
 
 clean:
 	rm -rf build dist *.egg-info .hypothesis .ruff_cache .mypy_cache
-	find gpt2cy tests perf examples -name '*.so' -delete -o -name __pycache__ -prune -exec rm -rf {} +
+	find gpt2cy tests perf examples \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build: the Cython modules, and the C kernels once for each instruction set.
 
-GPT2CY_DEBUG=1    bounds checks on, no optimisation; show_config() says so
+GPT2CY_DEBUG=1    bounds checks on, little optimisation; show_config() says so
 GPT2CY_OPENMP=0   a serial build, as where the compiler has no OpenMP
 """
 
@@ -28,7 +28,8 @@ MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower()
 
 SETTINGS = tomllib.loads((ROOT / CSRC / "build.toml").read_text())
 KERNELS = {**SETTINGS["everywhere"], **SETTINGS.get(MACHINE, {})}  # source -> flags: one object each
-CFLAGS = [*SETTINGS["flags"], "-O1" if DEBUG else "-O3", "-g0"]
+BASELINE = SETTINGS["baseline"].get(MACHINE, [])
+CFLAGS = [*SETTINGS["flags"], *BASELINE, "-O1" if DEBUG else "-O3", "-g0"]
 LDFLAGS = ["-Wl,-s"] if sys.platform == "linux" else []
 
 DIRECTIVES = {

@@ -17,7 +17,7 @@ cdef class KVCache:
     cdef size_t block_nbytes(self) noexcept
     cdef float *new_block(self) except NULL
     cdef void cut(self, Py_ssize_t slot, Py_ssize_t length) noexcept
-    cdef int enter(self) except -1
+    cdef int enter(self, str name=*) except -1
     cdef void leave(self) noexcept
     cdef int reserve(self, Py_ssize_t slot, Py_ssize_t n_new) except -1
     cdef void describe(self, Py_ssize_t slot, g2_sequence *s) noexcept

@@ -129,9 +129,9 @@ cdef class KVCache:
             s.n_blocks -= 1
             release(s.table[s.n_blocks])
 
-    cdef int enter(self) except -1:
+    cdef int enter(self, str name="cache") except -1:
         if not g2_write_enter(&self.busy):
-            raise RuntimeError("cache: in use by another call")
+            raise RuntimeError(f"{name}: in use by another call")
         return 0
 
     cdef void leave(self) noexcept:

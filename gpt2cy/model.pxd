@@ -17,11 +17,11 @@ cdef class GPT:
     cdef Arena arena
     cdef void *spare           # memory of the last call's workspace
     cdef dict places
-    cdef list enter_caches(self, list caches, list lengths, str name)
+    cdef list enter_caches(self, list caches, list lengths, bint many)
     cdef dict name_places(self)
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
     cdef int check_cache(self, cache, str name) except -1
-    cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1
+    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1
     cdef rectangle(self, tokens, cache, bint last_only)
     cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
                  const Tap *tap) except -1

@@ -35,7 +35,7 @@ cdef class GPT:
     config : GPTConfig
         Sizes and options.
     seed : int, optional
-        Of the initial weights; equal seeds give equal models. Without one they differ from run to run.
+        Seed of the initial weights; equal seeds give equal models. Without one they differ from run to run.
     init_std : float
         Standard deviation of the initial embeddings and linear weights; biases start at 0, gammas at 1.
 
@@ -59,8 +59,8 @@ cdef class GPT:
     Notes
     -----
     Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). The logits of a token depend only
-    on the weights and the tokens before it, to the bit: not on batch, cache, threads or instruction set
-    (ARCHITECTURE.md).
+    on the weights and the tokens before it, to the bit: not on batch, cache, threads or, with fused multiply-add,
+    instruction set (docs/numerics.md).
 
     Examples
     --------
@@ -76,9 +76,9 @@ cdef class GPT:
         if not isinstance(config, GPTConfig):
             raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
         seed = _checks.seed(seed)
-        cdef float std = _checks.real("init_std", init_std)
-        if std < 0:
-            raise ValueError(f"init_std: expected a number >= 0, got {init_std}")
+        if not 0 <= _checks.real("init_std", init_std) <= 1e30:
+            raise ValueError(f"init_std: expected a number from 0 to 1e30, got {init_std}")
+        cdef float std = init_std
         cdef Py_ssize_t width = config.n_embd, vocab = config.vocab_size
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
@@ -168,7 +168,7 @@ cdef class GPT:
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
         return 0
 
-    cdef list enter_caches(self, list caches, list lengths, str name):
+    cdef list enter_caches(self, list caches, list lengths, bint many):
         """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
         cdef KVCache cache
         cdef Py_ssize_t i
@@ -178,18 +178,17 @@ cdef class GPT:
             cache = item
             slots += [(cache, i) for i in range(cache.batch_size)]
         try:
-            for item in caches:
+            for i, item in enumerate(caches):
                 cache = item
-                cache.enter()
+                cache.enter(f"caches[{i}]" if many else "cache")
                 entered.append(cache)
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
-                _checks.length_fits(name if name == "tokens" else f"{name}[{i}]", lengths[i], past,
-                                    self.wpe.num_embeddings)
+                _checks.length_fits(f"sequences[{i}]" if many else "tokens", lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     raise ValueError(
-                        f"cache: slot {slot} holds {past} of {cache.capacity} positions, {lengths[i]} more do not fit")
+                        f"{f'caches[{i}]' if many else 'cache'}: slot {slot} holds {past} of {cache.capacity} positions, {lengths[i]} more do not fit")
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 cache.reserve(slot, lengths[i])
@@ -224,7 +223,7 @@ cdef class GPT:
                 f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, str name, bint last_only, out, list outs) except -1:
+    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1:
         """Enter the guards, run, commit the caches' lengths."""
         cdef float[::1] flat
         cdef float *data = NULL
@@ -237,7 +236,7 @@ cdef class GPT:
         self.arena.enter_read()
         try:
             if caches is not None:
-                slots = self.enter_caches(caches, lengths, name)
+                slots = self.enter_caches(caches, lengths, out is None)
             try:
                 self.run(ids.reshape(-1), lengths, slots, last_only, data, outs, NULL)
                 if slots is not None:
@@ -268,7 +267,7 @@ cdef class GPT:
         if not last_only:
             shape += (length,)
         out = np.empty((*shape, self.lm_head.out_features), np.float32)
-        self.call(ids, [length] * batch, None if cache is None else [cache], "tokens", last_only, out, None)
+        self.call(ids, [length] * batch, None if cache is None else [cache], last_only, out, None)
         return out
 
     def forward(self, tokens, cache=None):
@@ -369,7 +368,7 @@ cdef class GPT:
                 raise ValueError("caches: the same cache is given twice")
         self.require_memory("sequences", lengths, caches, sum(lengths))
         outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths]
-        self.call(np.concatenate(arrays), lengths, caches, "sequences", False, None, outs)
+        self.call(np.concatenate(arrays), lengths, caches, False, None, outs)
         return outs
 
     def new_cache(self, batch_size=1, capacity=None):
@@ -448,6 +447,10 @@ cdef class GPT:
         ------
         ValueError
             Listing every missing, unexpected and misshapen name at once; nothing has been changed then.
+        TypeError
+            If `mapping` is none.
+        RuntimeError
+            If a call is using the model; nothing has been changed then.
 
         Examples
         --------
@@ -481,9 +484,18 @@ cdef class GPT:
             if any(str(name).startswith("transformer.") for name in given):
                 hint = "\n(names have no 'transformer.' prefix here: strip it)"
             raise ValueError("mapping does not fit the model:\n  " + "\n  ".join(problems) + hint)
-        for name, (layer, attribute) in self.places.items():
-            value = _checks.weight(name, given[name], shapes[name])
-            setattr(layer, attribute, value.T if name == "lm_head.weight" else value)
+        self.arena.enter_write()   # once for all: no call may see half of the new weights
+        try:
+            for name, (layer, attribute) in self.places.items():
+                value = _checks.weight(name, given[name], shapes[name])
+                if isinstance(layer, Embedding):
+                    (<Embedding>layer).fill(value, 0)
+                elif isinstance(layer, LayerNorm):
+                    (<LayerNorm>layer).put(attribute, value)
+                else:
+                    (<Linear>layer).put(attribute, value.T if name == "lm_head.weight" else value)
+        finally:
+            self.arena.leave_write()
 
     def __reduce__(self):
         return rebuild, (type(self), (self.config,), {"init_std": 0.0}), self.state_dict()

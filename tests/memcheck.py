@@ -6,7 +6,6 @@ import numpy as np
 import gpt2cy
 from gpt2cy.kernels import dispatch
 
-config = gpt2cy.GPTConfig(61, 20, 5, 2, 80)
 ids = np.arange(70) % 61
 gpt2cy.set_num_threads(2)
 for isa in dispatch.available():

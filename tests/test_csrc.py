@@ -23,7 +23,14 @@ def build(folder, compiler, machine, optimisation, link=(), program="kernels"):
     for source, flags in {**kernels, f"{program}.c": []}.items():
         path = CSRC / source if source in kernels else ROOT / "tests/csrc" / source
         objects.append(folder / f"{path.stem}.o")
-        options = [*SETTINGS["flags"], *SETTINGS["warnings"], "-Werror", *flags, *optimisation]
+        options = [
+            *SETTINGS["flags"],
+            *SETTINGS["baseline"][machine],
+            *SETTINGS["warnings"],
+            "-Werror",
+            *flags,
+            *optimisation,
+        ]
         subprocess.run([compiler, *options, f"-I{CSRC}", "-c", path, "-o", objects[-1]], check=True)
     libraries = ["-lm", "-pthread"]
     subprocess.run([compiler, *optimisation, *link, *objects, *libraries, "-o", folder / program], check=True)

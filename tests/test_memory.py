@@ -142,3 +142,17 @@ print(resident() - before)
     assert held > plan["weights"] / MIB
     assert of_the_cache > 0.9 * plan["cache"] / MIB
     assert left < 2
+
+
+def test_attention_never_makes_a_square_of_the_length(python):
+    """The scores of 8 heads over 4096 tokens would take 537 MB; one layer's keys and values take 0.5 MB."""
+    code = """
+config = gpt2cy.GPTConfig(5, 8, 8, 1, 4096)
+model = gpt2cy.GPT(config, seed=0)
+ids = np.zeros(4096, int)
+model(ids[:100])
+before = start()
+model.next_logits(ids)
+print(status("VmHWM") - before)
+"""
+    assert int(python(HEAD.partition("preset,")[0] + code)) < 20 * MIB

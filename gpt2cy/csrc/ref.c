@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels as plain scalar loops: the specification of every result, to the bit.  A table with
- * `fused` set gives exactly these numbers.  Selectable as an instruction set: GPT2CY_ISA=ref. */
+ * `fused` set gives exactly these numbers.  Selectable as an instruction set: GPT2CY_ISA=ref.
+ * Of the C library it uses fmaf, sqrtf and ldexpf, which IEEE 754 defines to the bit. */
 #include <math.h>
 #include <string.h>
 
@@ -125,8 +126,6 @@ static void softmax_ref(const float *x, float *y, int64_t rows, int64_t width) {
         float top[G2_LANES], sum[G2_LANES] = {0};
         for (int i = 0; i < G2_LANES; i++) top[i] = -INFINITY;
         for (int64_t i = 0; i < width; i++) top[i % G2_LANES] = maximum(top[i % G2_LANES], x[i]);
-        if (width % G2_LANES) /* lanes without a last element meet -inf, which NaN does not survive */
-            for (int64_t i = width % G2_LANES; i < G2_LANES; i++) top[i] = maximum(top[i], -INFINITY);
         float m = lanes_max(top);
         for (int64_t i = 0; i < width; i++) {
             y[i] = exp_ref(x[i] - m);

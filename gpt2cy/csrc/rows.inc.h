@@ -58,7 +58,8 @@ FUNCTION void NAMED(softmax)(const float *x, float *y, int64_t rows, int64_t wid
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) top.r[j] = v_splat(lowest);
         for (int64_t i = 0; i < width; i += G2_LANES)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++)
-                top.r[j] = v_max(top.r[j], group_load(x + i, width - i, j, lowest));
+                top.r[j] = v_head(lanes_in(width - i, j), v_max(top.r[j], group_load(x + i, width - i, j, lowest)),
+                                  top.r[j]);
         vf m = v_splat(lanes_max(top));
         for (int64_t i = 0; i < width; i += G2_LANES)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {

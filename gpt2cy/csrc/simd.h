@@ -22,6 +22,7 @@
 
 typedef float vf __attribute__((vector_size(4 * G2_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * G2_VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * G2_VL))); /* wraps; shifts of it are defined */
 typedef float vf_memory __attribute__((vector_size(4 * G2_VL), aligned(4), may_alias));
 
 INLINE vf v_load(const float *p) { return *(const vf_memory *)p; }
@@ -83,8 +84,8 @@ INLINE vf v_load_head(const float *p, int64_t n) {
 INLINE void v_store_head(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
 /* Exact for -126 <= n <= 128: two powers, each within float32's exponents. */
 INLINE vf v_times_power_of_two(vf y, vf n) {
-    vi k = (vi)(n + v_splat(G2_ROUND)) - (vi)v_splat(G2_ROUND);
-    vi half = k >> 1;
+    vu k = (vu)(n + v_splat(G2_ROUND)) - (vu)v_splat(G2_ROUND);
+    vu half = (vu)((vi)k >> 1);
     return y * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
 }
 #endif

@@ -15,6 +15,10 @@
 #ifndef G2_TABLE_H
 #define G2_TABLE_H
 
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "gpt2cy promises its bits: it cannot be compiled with -ffast-math or -ffinite-math-only"
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 

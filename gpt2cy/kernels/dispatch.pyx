@@ -37,14 +37,14 @@ cdef const g2_table *current() noexcept nogil:
 
 
 cdef const g2_table *find(str isa) except NULL:
-    """The table named `isa`; ValueError with the available names where there is none."""
+    """The supported table named `isa`; ValueError with the available names where there is none."""
     cdef const g2_table *const *tables = g2_tables()
     cdef int i = 0
     while tables[i] != NULL:
         if tables[i].name.decode() == isa and g2_supported(tables[i]):
             return tables[i]
         i += 1
-    raise ValueError(f"GPT2CY_ISA: expected one of {', '.join(available())} on this machine, got {isa!r}")
+    raise ValueError(f"isa: expected one of {', '.join(available())} on this machine, got {isa!r}")
 
 
 def available():
@@ -93,7 +93,10 @@ def numerics_version():
 def _start():
     # Directives switch negative indices off in compiled modules: the best is the last of the list.
     best = max(enumerate(available()))[1]
-    use(os.environ.get("GPT2CY_ISA") or best)
+    try:
+        use(os.environ.get("GPT2CY_ISA") or best)
+    except ValueError as error:
+        raise ValueError(f"GPT2CY_ISA: {error}") from None
 
 
 _start()

@@ -2,7 +2,7 @@
 """How many threads compute, and which call has them.
 
 The default is the least of OpenMP's limit, the cgroup's CPU quota and the processors this process may use;
-it is read again at each call, so a later change of affinity or of OpenMP's limit counts.
+affinity and OpenMP's limit are read again at each call, the quota once.
 `set_num_threads` and GPT2CY_NUM_THREADS override it.  One call at a time has the team; a call
 that comes meanwhile computes with its own thread alone, and so does every call in a forked child of
 a process that had already used the team (GNU OpenMP does not survive a fork).  The bits are the same.

@@ -44,7 +44,7 @@ cdef class Attention:
     layer_idx : int
         Which block this is in, from 0.
     seed : int, optional
-        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+        Seed of the initial weights, N(0, 0.02). Without one they differ from run to run.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ cdef class Block:
     layer_idx : int
         Which block it is, from 0.
     seed : int, optional
-        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+        Seed of the initial weights, N(0, 0.02). Without one they differ from run to run.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ cdef class Embedding:
     n_embd : int
         Width C of a row.
     seed : int, optional
-        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+        Seed of the initial weights, N(0, 0.02). Without one they differ from run to run.
 
     Attributes
     ----------

@@ -11,6 +11,7 @@ cdef class LayerNorm:
     cdef float *beta_data      # NULL without a beta
     cdef Arena arena
     cdef void run(self, const Team *team, const float *x, Py_ssize_t n, float *y) noexcept nogil
-    cdef int assign(self, str name, float *data, value) except -1
+    cdef int assign(self, str name, value) except -1
+    cdef int put(self, str name, value) except -1
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil

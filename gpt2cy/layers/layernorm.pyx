@@ -95,7 +95,7 @@ cdef class LayerNorm:
 
     @gamma.setter
     def gamma(self, value):
-        self.assign("gamma", self.gamma_data, value)
+        self.assign("gamma", value)
 
     @property
     def beta(self):
@@ -105,16 +105,20 @@ cdef class LayerNorm:
     def beta(self, value):
         if self.beta_data == NULL:
             raise ValueError("beta: this layer was built without one")
-        self.assign("beta", self.beta_data, value)
+        self.assign("beta", value)
 
-    cdef int assign(self, str name, float *data, value) except -1:
+    cdef int assign(self, str name, value) except -1:
         value = _checks.weight(name, value, (self.n_embd,))
         self.arena.enter_write()
         try:
-            write_vector(data, self.n_embd, value)
+            self.put(name, value)
         finally:
             self.arena.leave_write()
         return 0
+
+    cdef int put(self, str name, value) except -1:
+        """Set a checked gamma or beta; the caller has the arena to write."""
+        return write_vector(self.gamma_data if name == "gamma" else self.beta_data, self.n_embd, value)
 
     def __reduce__(self):
         return rebuild, (type(self), (self.n_embd, self.eps), {"bias": self.beta_data != NULL}), {

@@ -11,6 +11,7 @@ cdef class Linear:
     cdef Arena arena
     cdef void run(self, const Team *team, const float *x, Py_ssize_t n, int activation, const float *residual,
                   float *out, float **out_rows, float *scratch) noexcept nogil
+    cdef int put(self, str name, value) except -1
     cdef int draw(self, rng, float std) except -1
 
 cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil

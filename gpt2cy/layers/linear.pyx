@@ -76,7 +76,7 @@ cdef class Linear:
     bias : bool
         Whether there is a bias.
     seed : int, optional
-        Of the initial weights, N(0, 0.02); the bias starts at 0. Without one they differ from run to run.
+        Seed of the initial weights, N(0, 0.02); the bias starts at 0. Without one they differ from run to run.
 
     Attributes
     ----------
@@ -166,9 +166,15 @@ cdef class Linear:
         value = _checks.weight("weight", value, (self.in_features, self.out_features))
         self.arena.enter_write()
         try:
-            self.matrix.fill(value, 0)
+            self.put("weight", value)
         finally:
             self.arena.leave_write()
+
+    cdef int put(self, str name, value) except -1:
+        """Set a checked weight or bias; the caller has the arena to write."""
+        if name == "weight":
+            return self.matrix.fill(value, 0)
+        return write_vector(self.bias_data, self.out_features, value)
 
     @property
     def bias(self):
@@ -186,7 +192,7 @@ cdef class Linear:
         value = _checks.weight("bias", value, (self.out_features,))
         self.arena.enter_write()
         try:
-            write_vector(self.bias_data, self.out_features, value)
+            self.put("bias", value)
         finally:
             self.arena.leave_write()
 

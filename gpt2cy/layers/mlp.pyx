@@ -40,7 +40,7 @@ cdef class MLP:
     bias : bool
         Whether the linear layers have a bias.
     seed : int, optional
-        Of the initial weights, N(0, 0.02). Without one they differ from run to run.
+        Seed of the initial weights, N(0, 0.02). Without one they differ from run to run.
 
     Attributes
     ----------
