@@ -304,7 +304,8 @@ def workspace_bytes(config: GPTConfig, batch: int, seq_len: int) -> int:
     """Return the bytes of scratch memory that one forward call takes for batch sequences of seq_len tokens.
 
     A row holds the residual stream and its normalised copy, the wider of qkv and the MLP's inner row, and the
-    left side of a product, repacked into slivers. Without a cache each call also holds the keys and values of one layer.
+    left side of a product, repacked into slivers. Without a cache each call also holds the keys and values of
+    one layer.
     """
     width, inner = config.n_embd, config.inner
     row = width + width + max(3 * width, inner) + max(width, inner)

@@ -187,8 +187,9 @@ cdef class GPT:
                 past = cache.slots[<Py_ssize_t>slot].length
                 _checks.length_fits(f"sequences[{i}]" if many else "tokens", lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
-                    raise ValueError(
-                        f"{f'caches[{i}]' if many else 'cache'}: slot {slot} holds {past} of {cache.capacity} positions, {lengths[i]} more do not fit")
+                    label = f"caches[{i}]" if many else "cache"
+                    raise ValueError(f"{label}: slot {slot} holds {past} of {cache.capacity} positions, "
+                                     f"{lengths[i]} more do not fit")
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 cache.reserve(slot, lengths[i])
