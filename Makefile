@@ -35,7 +35,8 @@ sdist:
 	$(call fresh,venv-build)
 	rm -rf $(DIST)
 	$(WORK)/venv-build/bin/pip install -q build
-	$(WORK)/venv-build/bin/python -m build --sdist --outdir $(DIST) $(ROOT)
+	$(WORK)/venv-build/bin/python -m build --sdist --outdir $(DIST) $(ROOT) > $(WORK)/sdist.log || \
+	  { cat $(WORK)/sdist.log; exit 1; }
 
 dist: sdist
 	$(WORK)/venv-build/bin/pip wheel -q --no-deps -w $(DIST) $(DIST)/*.tar.gz

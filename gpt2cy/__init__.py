@@ -7,6 +7,16 @@
 (1, 5, 512)
 """
 
+import importlib
+
+try:
+    import gpt2cy.kernels.dispatch
+except ImportError as error:
+    raise ImportError(
+        "gpt2cy is not compiled here. In its source tree, build it in place (python setup.py build_ext "
+        "--inplace), or install it (pip install .) and run from another folder."
+    ) from error
+
 from gpt2cy._build_info import show_config
 from gpt2cy._version import __version__
 from gpt2cy.cache import KVCache
@@ -35,3 +45,10 @@ __all__ = [
     "show_config",
     "softmax",
 ]
+
+
+def __getattr__(name):
+    """``gpt2cy.reference`` and ``gpt2cy.inspection``, imported when they are first asked for."""
+    if name in ("reference", "inspection"):
+        return importlib.import_module(f"gpt2cy.{name}")
+    raise AttributeError(f"module 'gpt2cy' has no attribute {name!r}")

@@ -8,6 +8,7 @@ stale.
 import json
 import re
 import sys
+import textwrap
 
 import harness
 
@@ -37,13 +38,16 @@ def section(path):
             line.append(f"**{harness.number(own['median'])}** ({times})" if own else "")
         lines.append(line)
     versions = [f"{name} {found.get('version') or found[name]}" for name, found in result["versions"].items()]
+    machine = result["machine"]
+    cpu = f"{machine['cpu']} (family {machine.get('cpu family')}, model {machine.get('model')})"
     text = (
         "Milliseconds for a forward pass with the logits of every position; in brackets, how many times as "
         f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {result['threads']} threads, "
-        f"random weights; {result['machine']['cpu']}; {', '.join(versions)}; medians of {result['rounds']} "
-        f"rounds, engines in turns. From `perf/results/{path.name}`, which has every round.\n\n"
+        f"random weights; {cpu}; {', '.join(versions)}; medians of {result['rounds']} rounds, engines in turns, "
+        f"on a shared machine: trust the ratios. Tiny has 256 positions here. From `perf/results/{path.name}`, "
+        "which has every round."
     )
-    return text + harness.table(["tokens", *map(str, lengths)], lines)
+    return textwrap.fill(text, 120) + "\n\n" + harness.table(["tokens", *map(str, lengths)], lines)
 
 
 def main(argv):

@@ -143,6 +143,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
     else:
         for i in prange(p.n_slivers, schedule="static", num_threads=n):
             pack_one(&p, i, threadid())
+        open_region(&region)
     if n == 1:
         for i in range(n_tasks):
             multiply_one(&p, i, 0)

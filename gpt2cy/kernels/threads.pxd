@@ -9,7 +9,7 @@ ctypedef struct Team:
 
 ctypedef struct Region:    # one parallel loop, as the thread that called it sees it
     double last            # when it finished a task
-    double longest         # its longest task
+    double shortest        # its shortest task: what the system took from it is not in there
 
 cdef void join_team(Team *team) noexcept nogil
 cdef void leave_team(Team *team) noexcept nogil

@@ -83,8 +83,9 @@ cdef int workers(const Team *team, double work, double least) noexcept nogil:
 
 
 cdef void open_region(Region *region) noexcept nogil:
+    """Before a loop, or between two of them."""
     region.last = g2_now()
-    region.longest = 0
+    region.shortest = 1.0
 
 
 cdef void task_done(Region *region, int thread) noexcept nogil:
@@ -92,7 +93,7 @@ cdef void task_done(Region *region, int thread) noexcept nogil:
     cdef double now
     if thread == 0:
         now = g2_now()
-        region.longest = max(region.longest, now - region.last)
+        region.shortest = min(region.shortest, now - region.last)
         region.last = now
 
 
@@ -103,7 +104,7 @@ cdef void close_region(const Region *region) noexcept nogil:
     """
     global suspect, resume, pause
     cdef double now = g2_now()
-    if now - region.last > LONG_WAIT + 4 * region.longest:
+    if now - region.last > LONG_WAIT + 8 * region.shortest:
         if now < suspect:
             pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * pause))
             resume = now + pause
