@@ -9,14 +9,6 @@
 
 import importlib
 
-try:
-    import gpt2cy.kernels.dispatch
-except ImportError as error:
-    raise ImportError(
-        "gpt2cy is not compiled here. In its source tree, build it in place (python setup.py build_ext "
-        "--inplace), or install it (pip install .) and run from another folder."
-    ) from error
-
 from gpt2cy._build_info import show_config
 from gpt2cy._version import __version__
 from gpt2cy.cache import KVCache

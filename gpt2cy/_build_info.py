@@ -1,13 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was built and what it runs on."""
 
+import importlib
 import platform
 import sys
 
 import numpy as np
 
 from gpt2cy._version import __version__
-from gpt2cy.kernels import dispatch, threads
+
+
+def _compiled(name):
+    """Import a compiled module, or say what is wrong where there is none."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            "gpt2cy is not compiled here. In its source tree, build it in place (python setup.py build_ext "
+            "--inplace), or install it (pip install .) and run from another folder."
+        ) from error
+
+
+dispatch, threads = _compiled("gpt2cy.kernels.dispatch"), _compiled("gpt2cy.kernels.threads")
 
 
 def show_config() -> dict:

@@ -43,8 +43,9 @@ def section(path):
     text = (
         "Milliseconds for a forward pass with the logits of every position; in brackets, how many times as "
         f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {result['threads']} threads, "
-        f"random weights; {cpu}; {', '.join(versions)}; medians of {result['rounds']} rounds, engines in turns, "
-        f"on a shared machine: trust the ratios. Tiny has 256 positions here. From `perf/results/{path.name}`, "
+        f"random weights; {cpu}; {', '.join(versions)}; medians of {result['rounds']} rounds, engines in "
+        "turns, on a shared machine: trust the ratios. Tiny has 256 positions here. From "
+        f"`perf/results/{path.name}`, "
         "which has every round."
     )
     return textwrap.fill(text, 120) + "\n\n" + harness.table(["tokens", *map(str, lengths)], lines)
