@@ -30,7 +30,8 @@ SETTINGS = tomllib.loads((ROOT / CSRC / "build.toml").read_text())
 KERNELS = {**SETTINGS["everywhere"], **SETTINGS.get(MACHINE, {})}  # source -> flags: one object each
 BASELINE = SETTINGS["baseline"].get(MACHINE, [])
 CFLAGS = [*SETTINGS["flags"], *BASELINE, "-O1" if DEBUG else "-O3", "-g0"]
-LDFLAGS = ["-Wl,-s"] if sys.platform == "linux" else []
+LDFLAGS = ["-fno-fast-math"]  # CFLAGS with -ffast-math would link start-up code that changes the host's mode
+LDFLAGS += ["-Wl,-s"] if sys.platform == "linux" else []
 
 DIRECTIVES = {
     "language_level": 3,
@@ -83,7 +84,8 @@ class BuildExtensions(build_ext):
 
     def build_extensions(self):
         stamp = BUILD / "settings.txt"  # of the last build here: after others, nothing of it may be kept
-        settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL))
+        tools = self.compiler.compiler_so, self.compiler.linker_so, sys.version
+        settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL, tools))
         if not stamp.exists() or stamp.read_text() != settings:
             stamp.unlink(missing_ok=True)
             self.force = True

@@ -240,6 +240,7 @@ def ids(name: str, x, num_embeddings: int) -> np.ndarray:
 
 def _integers(name, value, ragged):
     """Return a private copy of the value: int64, uint64 when its dtype is that, or Python ints as objects."""
+    _refuse_mask(name, value)
     array = value if isinstance(value, np.ndarray) else _id_array(name, value, ragged)
     kind = array.dtype.kind
     if kind == "i":
@@ -366,7 +367,18 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     return _float32(name, array)
 
 
+def _refuse_mask(name, value):
+    """Masked elements are nothing that can be computed with: their data would be used in silence."""
+    if (
+        isinstance(value, np.ndarray)
+        and type(value) is not np.ndarray
+        and np.any(getattr(value, "mask", False))
+    ):
+        raise ValueError(f"{name}: expected an array without masked elements, got a masked array")
+
+
 def _array(name, value):
+    _refuse_mask(name, value)
     if not isinstance(value, (list, tuple)):
         return np.asarray(value)
     try:

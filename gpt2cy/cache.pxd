@@ -10,12 +10,13 @@ ctypedef struct Slot:
 
 cdef class KVCache:
     cdef readonly Py_ssize_t batch_size, capacity, n_layers, n_heads, n_embd
-    cdef object config
     cdef Slot *slots
     cdef int busy
     cdef Py_ssize_t layer_floats(self) noexcept
     cdef size_t block_nbytes(self) noexcept
     cdef float *new_block(self) except NULL
+    cdef sizes(self)
+    cdef size_t wanted(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept
     cdef void cut(self, Py_ssize_t slot, Py_ssize_t length) noexcept
     cdef int enter(self, str name=*) except -1
     cdef void leave(self) noexcept

@@ -16,7 +16,7 @@ from gpt2cy.kernels.memory cimport allocate, deallocate
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL, g2_sequence
 
 from gpt2cy import _checks
-from gpt2cy.config import GPTConfig
+from gpt2cy.config import GPTConfig, exact
 
 cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
@@ -81,13 +81,11 @@ cdef class KVCache:
     """
 
     def __cinit__(self, config, batch_size=1, capacity=None):
-        if not isinstance(config, GPTConfig):
-            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        config = exact(config)
         slots = _checks.integer("batch_size", batch_size, 1, MOST_SLOTS)
         most = config.block_size
         if capacity is not None:
             most = _checks.integer("capacity", capacity, 1, config.block_size)
-        self.config = config
         self.n_layers = config.n_layers
         self.n_heads = config.n_heads
         self.n_embd = config.n_embd
@@ -189,18 +187,21 @@ cdef class KVCache:
             From 0 to the slot's length; a single int, to the longest slot's.
         """
         cdef Py_ssize_t i
-        lengths = self.lengths
-        if isinstance(n, (list, tuple)):
-            if len(n) != self.batch_size:
-                raise ValueError(f"n: expected {self.batch_size} lengths, one a slot, got {len(n)}")
-            keep = [_checks.integer(f"n[{i}]", item, 0, lengths[i]) for i, item in enumerate(n)]
-        else:
-            most = _checks.integer("n", n, 0, max(lengths))
-            keep = [min(most, length) for length in lengths]
-        self.enter()
+        one = not isinstance(n, (list, tuple))
+        wanted = [_checks.integer("n", n, 0)] if one else [
+            _checks.integer(f"n[{i}]", item, 0) for i, item in enumerate(list(n))]
+        if not one and len(wanted) != self.batch_size:
+            raise ValueError(f"n: expected {self.batch_size} lengths, one a slot, got {len(wanted)}")
+        self.enter()   # nobody else's code runs from here on
         try:
+            lengths = self.lengths
+            for i in range(1 if one else self.batch_size):
+                most = max(lengths) if one else lengths[i]
+                if wanted[i] > most:
+                    label = "n" if one else f"n[{i}]"
+                    raise ValueError(f"{label}: expected an integer from 0 to {most}, got {wanted[i]}")
             for i in range(self.batch_size):
-                self.cut(i, keep[i])
+                self.cut(i, min(wanted[0], lengths[i]) if one else wanted[i])
         finally:
             self.leave()
 
@@ -208,9 +209,23 @@ cdef class KVCache:
         """Forget everything, and give the memory back."""
         self.truncate(0)
 
+    cdef sizes(self):
+        """A config of the same layers, heads, width and capacity."""
+        return GPTConfig(1, self.n_embd, self.n_heads, self.n_layers, self.capacity)
+
+    cdef size_t wanted(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept:
+        """Bytes that reserve would allocate."""
+        cdef Slot *s = self.slots + slot
+        cdef Py_ssize_t first = s.length // G2_BLOCK, blocks = blocks_for(s.length + n_new) - s.n_blocks
+        if blocks < 0:
+            blocks = 0
+        if first < s.n_blocks and g2_count(count_of(s.table[first])) > 1:
+            blocks += 1
+        return blocks * self.block_nbytes()
+
     def copy(self):
         """A cache that goes on from here on its own; blocks are shared until one of the two writes to them."""
-        cdef KVCache other = KVCache(self.config, self.batch_size, self.capacity)
+        cdef KVCache other = KVCache(self.sizes(), self.batch_size, self.capacity)
         cdef Slot *mine
         cdef Slot *copy
         cdef Py_ssize_t i, j, n
@@ -254,22 +269,29 @@ cdef class KVCache:
                 state.append((self.slots[i].length, array))
         finally:
             self.leave()
-        return type(self), (self.config, self.batch_size, self.capacity), state
+        return type(self), (self.sizes(), self.batch_size, self.capacity), state
 
     def __setstate__(self, state):
-        cdef Py_ssize_t i, j, size = self.n_layers * self.layer_floats()
+        cdef Py_ssize_t i, j, length, size = self.n_layers * self.layer_floats()
         cdef const float[:, ::1] view
         if not isinstance(state, list) or len(state) != self.batch_size:
             raise ValueError(f"state: expected a list of {self.batch_size} slots, got {type(state).__name__}")
+        slots = []
+        for slot in list(state):
+            held, array = slot
+            length = _checks.integer("state", held, 0, self.capacity)
+            array = np.array(array, np.float32, order="C", ndmin=2)
+            if array.shape != (blocks_for(length), size):
+                raise ValueError(f"state: expected {blocks_for(length)} blocks of {size} numbers, got {array.shape}")
+            slots.append((length, array))
+        if len(slots) != self.batch_size:
+            raise ValueError(f"state: expected {self.batch_size} slots, got {len(slots)}")
         self.enter()
         try:
             for i in range(self.batch_size):
-                length, view = state[i]
-                _checks.integer("state", length, 0, self.capacity)
-                if view.shape[0] != blocks_for(length) or (view.shape[0] and view.shape[1] != size):
-                    raise ValueError(f"state: expected {blocks_for(length)} blocks of {size} numbers in slot {i}")
+                length, view = slots[i]
                 self.cut(i, 0)
-                if view.shape[0]:
+                if length:
                     self.reserve(i, length)
                 for j in range(view.shape[0]):
                     memcpy(self.slots[i].table[j], &view[j, 0], size * sizeof(float))

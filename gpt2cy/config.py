@@ -9,7 +9,7 @@ columns, each tensor starts at a multiple of 64 bytes, keys and values are cache
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 
 from . import _checks
 
@@ -152,6 +152,10 @@ class GPTConfig:
         """
         fields = _PRESETS[_checks.choice("name", name, tuple(_PRESETS))]
         return cls(**{**fields, **overrides})
+
+    def __reduce__(self):
+        """Pickled as its fields, so that what comes back has been validated too."""
+        return _from_fields, (type(self), {name: getattr(self, name) for name in _FIELDS})
 
     @property
     def head_dim(self) -> int:
@@ -298,6 +302,26 @@ class GPTConfig:
             if name != "lm_head.weight":
                 total += _tensor_bytes(shape)
         return total
+
+
+def exact(config: GPTConfig) -> GPTConfig:
+    """Return a plain, validated copy: whatever a subclass or a later change of the original would say.
+
+    Raises
+    ------
+    TypeError
+        When it is not a GPTConfig.
+    """
+    if not isinstance(config, GPTConfig):
+        raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+    return _from_fields(GPTConfig, {name: getattr(config, name) for name in _FIELDS})
+
+
+def _from_fields(cls, values):
+    return cls(**values)
+
+
+_FIELDS = tuple(field.name for field in fields(GPTConfig))
 
 
 def workspace_bytes(config: GPTConfig, batch: int, seq_len: int) -> int:

@@ -16,7 +16,8 @@ cdef class GPT:
     cdef readonly Linear lm_head
     cdef Arena arena
     cdef void *spare           # memory of the last call's workspace
-    cdef dict places
+    cdef dict shapes           # of the parameters, by name
+    cdef dict places           # name -> (layer, attribute)
     cdef list enter_caches(self, list caches, list lengths, bint many)
     cdef dict name_places(self)
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1

@@ -22,7 +22,7 @@ from gpt2cy.layers.tap cimport EMBED, LN_F, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 
 from gpt2cy import _checks
-from gpt2cy.config import GPTConfig
+from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import rebuild
 
@@ -73,8 +73,7 @@ cdef class GPT:
     def __cinit__(self, config, *, seed=None, init_std=0.02):
         cdef Block block
         cdef Linear head
-        if not isinstance(config, GPTConfig):
-            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        config = exact(config)
         seed = _checks.seed(seed)
         if not 0 <= _checks.real("init_std", init_std) <= 1e30:
             raise ValueError(f"init_std: expected a number from 0 to 1e30, got {init_std}")
@@ -95,6 +94,7 @@ cdef class GPT:
         self.blocks = tuple([Block(config, i, _arena=self.arena) for i in range(config.n_layers)])
         self.ln_f = LayerNorm(width, config.layer_norm_eps, bias=config.bias, _arena=self.arena)
         self.lm_head = Linear(width, vocab, config.has_lm_head_bias, _arena=self.arena, _matrix=matrix)
+        self.shapes = config.parameter_shapes()
         self.places = self.name_places()
         rng = np.random.default_rng(seed)
         self.wte.draw(rng, std)
@@ -203,12 +203,21 @@ cdef class GPT:
         """MemoryError before anything is allocated for a call that cannot fit."""
         cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
+        cdef KVCache cache
+        cdef Py_ssize_t i = 0, slot
+        cdef size_t cached = 0
         cdef Team team
         cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
         team.n_threads = 1
+        if caches is not None:
+            for item in caches:
+                cache = item
+                for slot in range(cache.batch_size):
+                    cached += cache.wanted(slot, lengths[i])
+                    i += 1
         plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
         if caches is not None:
-            plan["cache"] = sum([length * 2 * len(self.blocks) * width * sizeof(float) for length in lengths])
+            plan["cache"] = cached
         host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")
         return 0
 
@@ -397,7 +406,7 @@ cdef class GPT:
             }
         norms = {"weight": "gamma", "bias": "beta"}
         places = {}
-        for name in self.config.parameter_shapes():
+        for name in self.shapes:
             layer, _, kind = name.rpartition(".")
             places[name] = layers[layer], norms[kind] if isinstance(layers[layer], LayerNorm) else kind
         return places
@@ -462,14 +471,14 @@ cdef class GPT:
         >>> bool((a([1, 2]) == b([1, 2])).all())
         True
         """
-        shapes = self.config.parameter_shapes()
+        shapes = self.shapes
         try:
             given = dict(mapping)
         except (TypeError, ValueError):
             raise TypeError(f"mapping: expected names and arrays, got {type(mapping).__name__}") from None
         for name in given:   # once: an object may answer differently the next time
             given[name] = np.asarray(given[name])
-        if self.config.tie_weights and "lm_head.weight" in given and "wte.weight" in given:
+        if self.wte.matrix is not None and "lm_head.weight" in given and "wte.weight" in given:
             if not np.array_equal(given["wte.weight"], given.pop("lm_head.weight"), equal_nan=True):
                 raise ValueError("mapping: lm_head.weight differs from wte.weight, but the config ties them")
         problems = [f"missing: {name} {list(shape)}" for name, shape in shapes.items() if name not in given]
@@ -477,7 +486,7 @@ cdef class GPT:
         for name, shape in shapes.items():
             if name in given:
                 try:
-                    _checks.weight(name, given[name], shape)
+                    given[name] = _checks.weight(name, given[name], shape)
                 except (TypeError, ValueError) as error:
                     problems.append(str(error))
         if problems:
@@ -485,10 +494,10 @@ cdef class GPT:
             if any(str(name).startswith("transformer.") for name in given):
                 hint = "\n(names have no 'transformer.' prefix here: strip it)"
             raise ValueError("mapping does not fit the model:\n  " + "\n  ".join(problems) + hint)
-        self.arena.enter_write()   # once for all: no call may see half of the new weights
+        self.arena.enter_write()   # once for all: no call sees half of them, no signal comes between
         try:
             for name, (layer, attribute) in self.places.items():
-                value = _checks.weight(name, given[name], shapes[name])
+                value = given[name]
                 if isinstance(layer, Embedding):
                     (<Embedding>layer).fill(value, 0)
                 elif isinstance(layer, LayerNorm):

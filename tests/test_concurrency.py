@@ -140,7 +140,8 @@ if __name__ == "__main__":
 
 
 @posix
-def test_a_child_of_an_unused_parent_has_a_team(python):
+def test_a_child_has_a_team_where_the_parent_had_no_other_thread(python):
+    """Of any library: one that had used the same OpenMP before would leave the child waiting for ever."""
     code = """
 import os, gpt2cy
 gpt2cy.set_num_threads(2)
@@ -159,7 +160,51 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     from gpt2cy.kernels import threads
 
     team = "2" if threads.openmp_version() else "1"
-    assert python(code).split() == [team, "1"]
+    assert python(code, OPENBLAS_NUM_THREADS="1").split() == [team, "1"]
+
+
+@posix
+def test_a_fork_by_c_code_is_noticed(python):
+    """No hook of Python's runs then: the process id tells."""
+    code = """
+import ctypes, os, gpt2cy
+gpt2cy.set_num_threads(2)
+model = gpt2cy.GPT(gpt2cy.GPTConfig(307, 96, 4, 2, 200), seed=3)
+expected = model([[1] * 200] * 2)
+if ctypes.CDLL(None).fork() == 0:
+    os._exit(int((model([[1] * 200] * 2) == expected).all()))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert python(code, timeout=60).split() == ["1"]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the module has another name")
+def test_sub_interpreters_do_not_matter(python):
+    """Before 3.12 PyGILState_Check is wrong once there has been one, and Cython's parallel loops ask it."""
+    code = """
+import _xxsubinterpreters, gpt2cy
+gpt2cy.set_num_threads(2)
+_xxsubinterpreters.destroy(_xxsubinterpreters.create())
+model = gpt2cy.GPT(gpt2cy.GPTConfig(307, 96, 4, 2, 200), seed=3)
+print(model([[1] * 200] * 2).shape)
+"""
+    assert python(code).split() == ["(2,", "200,", "307)"]
+
+
+@posix
+@pytest.mark.parametrize("attempt", range(5))
+def test_an_interpreter_may_end_while_threads_compute(python, attempt):
+    code = """
+import threading, time, gpt2cy
+gpt2cy.set_num_threads(2)
+model = gpt2cy.GPT(gpt2cy.GPTConfig(307, 96, 4, 2, 200), seed=3)
+def work():
+    while True: model([[1] * 200] * 2)
+for _ in range(3): threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+print("ends")
+"""
+    assert python(code).split() == ["ends"]
 
 
 @posix

@@ -30,8 +30,19 @@ enum { G2_OPENMP = 0 };
 static inline int g2_omp_limit(void) { return 1; }
 #endif
 
-/* Processors that the calling thread may run on; 0 where the system does not say. */
+#ifdef _WIN32
+static inline int g2_process(void) { return 0; } /* no fork there */
+#else
+#include <unistd.h>
+static inline int g2_process(void) { return (int)getpid(); }
+#endif
+
+/* Processors that the calling thread may run on; 0 where the system does not say.  Where OpenMP binds its threads, it
+ * has bound this one to one of them already, and knows how many there were. */
 static inline int g2_affinity(void) {
+#ifdef _OPENMP
+    if (omp_get_proc_bind() != omp_proc_bind_false) return omp_get_num_procs();
+#endif
 #ifdef __linux__
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);

@@ -89,11 +89,11 @@ def record(GPT model not None, tokens):
     cdef Recorder recorder = Recorder()
     cdef Tap tap
     cdef float[::1] flat
-    ids, one = _checks.token_ids(tokens, model.config.vocab_size)
+    ids, one = _checks.token_ids(tokens, model.wte.num_embeddings)
     if not one:
         raise ValueError(f"tokens: expected one sequence [T], got shape {list(ids.shape)}")
-    _checks.length_fits("tokens", ids.shape[1], 0, model.config.block_size)
-    logits = np.empty((ids.shape[1], model.config.vocab_size), np.float32)
+    _checks.length_fits("tokens", ids.shape[1], 0, model.wpe.num_embeddings)
+    logits = np.empty((ids.shape[1], model.lm_head.out_features), np.float32)
     flat = logits.reshape(-1)
     tap.visit = copy_out
     tap.who = <void *>recorder

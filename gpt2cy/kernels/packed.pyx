@@ -13,6 +13,8 @@ from gpt2cy.kernels.table cimport G2_FLOAT32, G2_PANEL, g2_copy_packed, g2_eleme
 
 import numpy as np
 
+from gpt2cy import _checks
+
 
 cdef size_t packed_nbytes(Py_ssize_t k, Py_ssize_t n) noexcept nogil:
     """Bytes of the panels of a [k, n] matrix, as an arena hands them out."""
@@ -34,6 +36,7 @@ cdef class PackedMatrix:
         cdef Py_ssize_t row
         if k < 1 or n < 1:
             raise ValueError(f"a packed matrix needs at least one row and column, got [{k}, {n}]")
+        _checks.matrix_size("k, n", k, n)
         self.arena = Arena(packed_nbytes(k, n)) if arena is None else arena
         self.layout.data = self.arena.take(packed_nbytes(k, n))
         self.layout.owner = <void *>self.arena

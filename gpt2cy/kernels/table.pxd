@@ -3,6 +3,17 @@
 from libc.stdint cimport int32_t, int64_t
 
 
+cdef extern from *:
+    """
+    /* Before each parallel loop Cython asks PyGILState_Check whether this thread has the GIL, to release it.
+     * Before Python 3.12 the answer is always yes once a sub-interpreter has existed or the interpreter is
+     * ending, and releasing what one does not have ends the process. Our loops never have it. */
+    #if PY_VERSION_HEX < 0x030C0000 && !defined(Py_LIMITED_API)
+    #undef PyGILState_Check
+    #define PyGILState_Check() 0
+    #endif
+    """
+
 cdef extern from "table.h" nogil:
     int G2_NUMERICS_VERSION
     enum:

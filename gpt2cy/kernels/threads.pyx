@@ -5,7 +5,7 @@ The default is the least of OpenMP's limit, the cgroup's CPU quota and the proce
 affinity and OpenMP's limit are read again at each call, the quota once.
 `set_num_threads` and GPT2CY_NUM_THREADS override it.  One call at a time has the team; a call
 that comes meanwhile computes with its own thread alone, and so does every call in a forked child of
-a process that had already used the team (GNU OpenMP does not survive a fork).  The bits are the same.
+a process that had other threads (GNU OpenMP does not survive a fork).  The bits are the same.
 
 A loop ends when its last thread has arrived.  Where another program holds a core, that is a time slice of
 milliseconds, for a loop of microseconds.  So the calling thread measures how long it waits: after waits out
@@ -24,6 +24,7 @@ cdef extern from "host.h" nogil:
     int g2_omp_limit()
     int g2_affinity()
     double g2_now()
+    int getpid "g2_process" ()
 
 cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
@@ -37,6 +38,8 @@ cdef int quota = MOST      # of the cgroup, rounded up
 cdef int in_use = 0        # the team's lock
 cdef int ever_used = 0     # a team has run in this process
 cdef int alone = 0         # in a forked child: no team
+cdef int others = 0        # the parent had other threads when it forked
+cdef int process = 0       # this one, as far as is known: a fork by C code runs no hook
 cdef double suspect = 0    # until when another long wait means a busy core
 cdef double resume = 0     # when the team may be used again after that
 cdef double pause = 0      # how long it is left alone, doubling
@@ -59,7 +62,10 @@ cdef int count() noexcept nogil:
 
 cdef void join_team(Team *team) noexcept nogil:
     """Take the team for one call if it is free, else compute alone."""
-    global ever_used
+    global ever_used, alone, process
+    if getpid() != process:
+        process = getpid()
+        alone = 1
     team.table = dispatch.current()
     team.n_threads = 1
     team.owned = 0
@@ -186,24 +192,37 @@ def _quota_of(group):
         return None
 
 
+def _before_fork():
+    """A fork loses every thread but one: a parent that has others, ours or not, may leave a broken team."""
+    global others
+    try:
+        others = len(os.listdir("/proc/self/task")) > 1
+    except OSError:
+        others = ever_used
+
+
 def _after_fork_in_child():
-    global alone, in_use
-    alone = ever_used
+    global alone, in_use, process
+    alone = alone or ever_used or others
     in_use = 0
+    process = getpid()
 
 
 def _start():
-    global quota, chosen
+    global quota, chosen, process
+    process = getpid()
     found = cgroup_quota()
     quota = min(MOST, found) if found else MOST
     wanted = os.environ.get("GPT2CY_NUM_THREADS")
     if wanted:
         try:
+            if not (wanted.isascii() and wanted.strip().isdigit()):
+                raise ValueError
             chosen = _checks.integer("GPT2CY_NUM_THREADS", int(wanted), 1, MOST)
         except ValueError:
             raise ValueError(f"GPT2CY_NUM_THREADS: expected an integer from 1 to {MOST}, got {wanted!r}") from None
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork_in_child)
+        os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 _start()

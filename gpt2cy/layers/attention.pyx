@@ -73,9 +73,9 @@ cdef class Attention:
         self.head_dim = _checks.heads(width, _checks.integer("n_heads", n_heads))
         self.n_heads = width // self.head_dim
         cdef double divisor = self.head_dim if _checks.flag("scale_attn_weights", scale_attn_weights) else 1.0
-        layer_idx = _checks.integer("layer_idx", layer_idx, 0, 2**20)
+        layer_idx = _checks.integer("layer_idx", layer_idx, 0, _checks.MAX_SIDE)
         if _checks.flag("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx):
-            divisor *= (layer_idx + 1) * (layer_idx + 1)
+            divisor *= (layer_idx + 1.0) * (layer_idx + 1.0)
         self.scale = g2_nearest(divisor, True)
         self.scaling = {
             "scale_attn_weights": scale_attn_weights,

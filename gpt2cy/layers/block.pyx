@@ -16,7 +16,7 @@ from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.config import GPTConfig
+from gpt2cy.config import exact
 from gpt2cy.layers.linear import parts_of, rebuild
 
 
@@ -52,8 +52,7 @@ cdef class Block:
     """
 
     def __cinit__(self, config, layer_idx=0, *, seed=None, Arena _arena=None):
-        if not isinstance(config, GPTConfig):
-            raise TypeError(f"config: expected a GPTConfig, got {type(config).__name__}")
+        config = exact(config)
         cdef Py_ssize_t width = config.n_embd, inner = config.inner
         cdef bint bias = config.bias
         self.config = config
@@ -96,6 +95,8 @@ cdef class Block:
         cdef const float[:, ::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
+        if self.mlp is None:
+            raise RuntimeError("this block was never built")
         cdef Py_ssize_t width = self.ln_1.n_embd, inner = self.mlp.c_fc.out_features
         x = _checks.rows("x", x, width)
         if not 2 <= x.ndim <= 3:

@@ -77,6 +77,8 @@ cdef class Embedding:
         cdef float *to
         if self.matrix is not None:
             return self.matrix.fill_transposed(rows, first)
+        if first < 0 or rows.shape[1] != self.n_embd or first + rows.shape[0] > self.num_embeddings:
+            raise ValueError("rows do not fit the table")
         for i in range(rows.shape[0]):
             to = self.plain + (first + i) * self.n_embd
             for j in range(self.n_embd):

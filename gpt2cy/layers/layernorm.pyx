@@ -108,6 +108,8 @@ cdef class LayerNorm:
         self.assign("beta", value)
 
     cdef int assign(self, str name, value) except -1:
+        if self.arena is None:
+            raise RuntimeError("this layer was never built")
         value = _checks.weight(name, value, (self.n_embd,))
         self.arena.enter_write()
         try:
@@ -118,6 +120,8 @@ cdef class LayerNorm:
 
     cdef int put(self, str name, value) except -1:
         """Set a checked gamma or beta; the caller has the arena to write."""
+        if len(value) != self.n_embd:
+            raise ValueError(f"{name}: does not fit the layer")
         return write_vector(self.gamma_data if name == "gamma" else self.beta_data, self.n_embd, value)
 
     def __reduce__(self):

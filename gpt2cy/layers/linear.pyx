@@ -106,6 +106,8 @@ cdef class Linear:
         cdef bint has_bias = _checks.flag("bias", bias)
         _checks.matrix_size("in_features, out_features", n_in, n_out)
         seed = _checks.seed(seed)
+        if _matrix is not None and _matrix.shape != (n_in, n_out):
+            raise ValueError(f"_matrix: expected {[n_in, n_out]}, got {list(_matrix.shape)}")
         self.in_features = n_in
         self.out_features = n_out
         self.arena = Arena(linear_nbytes(n_in, n_out, has_bias)) if _arena is None else _arena
@@ -163,6 +165,8 @@ cdef class Linear:
 
     @weight.setter
     def weight(self, value):
+        if self.arena is None:
+            raise RuntimeError("this layer was never built")
         value = _checks.weight("weight", value, (self.in_features, self.out_features))
         self.arena.enter_write()
         try:
@@ -172,6 +176,8 @@ cdef class Linear:
 
     cdef int put(self, str name, value) except -1:
         """Set a checked weight or bias; the caller has the arena to write."""
+        if len(value) != (self.in_features if name == "weight" else self.out_features):
+            raise ValueError(f"{name}: does not fit the layer")
         if name == "weight":
             return self.matrix.fill(value, 0)
         return write_vector(self.bias_data, self.out_features, value)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that change while they are looked at, configs that lie, parts that were never built: no crash."""
+
+import contextlib
+import pickle
+import threading
+
+import formula
+import numpy as np
+import pytest
+
+import gpt2cy
+from gpt2cy.inspection import record
+from gpt2cy.kernels.packed import PackedMatrix
+
+CONFIG = gpt2cy.GPTConfig(61, 20, 5, 2, 150)
+TOKENS = np.arange(130) % 61
+
+
+@pytest.fixture
+def model():
+    model = gpt2cy.GPT(CONFIG)
+    model.load_state_dict(formula.weights(CONFIG))
+    return model
+
+
+class Index:
+    """An integer whose look-up does something."""
+
+    def __init__(self, value, act):
+        self.value, self.act = value, act
+
+    def __index__(self):
+        self.act()
+        return self.value
+
+
+class LyingList(list):
+    def __len__(self):
+        return 3
+
+
+# ---- caches
+
+
+def test_truncate_with_an_index_that_resets(model):
+    cache = model.new_cache()
+    model(TOKENS, cache)
+    with pytest.raises(ValueError, match=r"^n: expected an integer from 0 to 0, got 100"):
+        cache.truncate(Index(100, cache.reset))
+    assert (cache.lengths, cache.nbytes) == ([0], 0)
+
+
+def test_truncate_with_lists_that_lie(model):
+    cache = model.new_cache(3)
+    model(np.stack([TOKENS] * 3), cache)
+    with pytest.raises(ValueError, match=r"^n: expected 3 lengths"):
+        cache.truncate(LyingList([5]))
+    items = [5, 5, 5]
+    items[1] = Index(5, items.clear)
+    cache.truncate(items)
+    assert cache.lengths == [5, 5, 5]
+
+
+def test_truncate_and_reset_at_once(model):
+    cache = model.new_cache(64)
+    stop = threading.Event()
+
+    def reset():
+        while not stop.is_set():
+            with contextlib.suppress(RuntimeError):
+                cache.reset()
+
+    thread = threading.Thread(target=reset)
+    thread.start()
+    try:
+        for _ in range(200):
+            with contextlib.suppress(RuntimeError):
+                model(np.tile(TOKENS[:70], (64, 1)), cache)
+            with contextlib.suppress(RuntimeError, ValueError):
+                cache.truncate([66] * 64)
+            with contextlib.suppress(RuntimeError):
+                copy = cache.copy()
+                assert copy.nbytes == sum(-(-length // 64) for length in copy.lengths) * 2 * 2 * 20 * 64 * 4
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_state_that_changes_while_it_is_read(model):
+    cache = model.new_cache()
+    model(TOKENS, cache)
+    (length, blocks), *_ = cache.__reduce__()[2]
+    answers = iter([1, 128, 128, 128, 128])
+    other = model.new_cache()
+    state = [(Index(length, lambda: next(answers)), blocks)]
+    other.__setstate__(state)
+    assert (other.lengths, other.nbytes) == (cache.lengths, cache.nbytes)
+    state = [(Index(130, lambda: state.clear()), blocks)]
+    other.__setstate__(state)
+    np.testing.assert_array_equal(model.next_logits([1], other), model.next_logits([1], cache))
+
+
+# ---- configs
+
+
+@pytest.mark.parametrize(
+    "field", ["vocab_size", "block_size", "n_embd", "n_layers", "n_heads", "tie_weights"]
+)
+@pytest.mark.parametrize("value", [0, 1, 10, 300_000])
+def test_a_config_changed_afterwards_does_not_matter(field, value, same_bits):
+    model = gpt2cy.GPT(CONFIG)
+    model.load_state_dict(formula.weights(CONFIG))
+    expected = model(TOKENS)
+    cache = model.new_cache()
+    model(TOKENS[:70], cache)
+    object.__setattr__(model.config, field, value)
+    same_bits(model(TOKENS), expected)
+    same_bits(model(TOKENS[70:], cache.copy()), expected[70:])
+    same_bits(record(model, TOKENS)["logits"], expected)
+    model.load_state_dict(formula.weights(CONFIG))
+    same_bits(model(TOKENS), expected)
+    for tokens in ([61], [300], [0] * 151):
+        with pytest.raises(ValueError, match=r"^tokens"):
+            model(tokens)
+        with pytest.raises(ValueError, match=r"^tokens"):
+            record(model, tokens)
+
+
+def test_the_callers_config_is_not_the_models():
+    config = gpt2cy.GPTConfig(61, 20, 5, 2, 150)
+    model = gpt2cy.GPT(config)
+    object.__setattr__(config, "n_layers", 0)
+    assert model.config == CONFIG
+    for make in (gpt2cy.GPT, gpt2cy.KVCache, gpt2cy.Block):
+        with pytest.raises(ValueError, match="^n_layers"):
+            make(config)
+
+
+def test_a_subclass_that_answers_differently_each_time():
+    class Config(gpt2cy.GPTConfig):
+        asked = 0
+
+        @property
+        def inner(self):
+            Config.asked += 1
+            return 10 + 70 * Config.asked
+
+        def memory_plan(self, *args):
+            return {"weights": 64, "total": 64}
+
+    model = gpt2cy.GPT(Config(61, 20, 5, 2, 150))
+    assert type(model.config) is gpt2cy.GPTConfig
+    assert model(TOKENS).shape == (130, 61)
+
+
+def test_an_unpickled_config_has_been_validated():
+    function, (cls, fields) = CONFIG.__reduce__()
+    assert pickle.loads(pickle.dumps(CONFIG)) == CONFIG
+    with pytest.raises(ValueError, match="^n_layers"):
+        function(cls, {**fields, "n_layers": 0})
+
+
+# ---- parts
+
+
+def test_parts_that_were_never_built():
+    kept = []
+
+    def keeping(cls):
+        return type("Kept", (cls,), {"__del__": lambda self: kept.append(self)})
+
+    for cls, arguments in ((gpt2cy.Linear, (0, 1)), (gpt2cy.LayerNorm, (0,)), (gpt2cy.Embedding, (0, 1))):
+        with pytest.raises(ValueError):
+            keeping(cls)(*arguments)
+    for cls, arguments in ((gpt2cy.Block, (CONFIG, 9)), (gpt2cy.MLP, (0,)), (gpt2cy.Attention, (8, 3))):
+        with pytest.raises(ValueError):
+            keeping(cls)(*arguments)
+    assert len(kept) == 6
+    for thing in kept:
+        for act in (
+            lambda thing: thing([[1.0]]),
+            lambda thing: thing([0]),
+            lambda thing: setattr(thing, "weight", [[1.0]]),
+            lambda thing: setattr(thing, "weight", np.zeros((0, 1))),
+            lambda thing: setattr(thing, "gamma", np.zeros(0)),
+            lambda thing: thing.weight,
+            lambda thing: thing.gamma,
+            repr,
+            pickle.dumps,
+        ):
+            with contextlib.suppress(
+                TypeError, ValueError, AttributeError, RuntimeError, pickle.PicklingError
+            ):
+                act(thing)
+
+
+def test_private_doors_are_checked_too():
+    with pytest.raises(ValueError, match="^_matrix"):
+        gpt2cy.Linear(200, 200, False, _matrix=PackedMatrix(1, 1))
+    with pytest.raises(ValueError, match="^k, n"):
+        PackedMatrix(2**57, 1)
+
+
+def test_masked_arrays_are_refused(model):
+    with pytest.raises(ValueError, match="^tokens: .*masked"):
+        model(np.ma.array([1, 2], mask=[False, True]))
+    with pytest.raises(ValueError, match="^x: .*masked"):
+        gpt2cy.gelu(np.ma.array([1.0, 2.0], mask=[False, True]))
+    assert model(np.ma.array([1, 2])).shape == (2, 61)
