@@ -6,6 +6,7 @@ from gpt2cy.layers.embedding cimport Embedding
 from gpt2cy.layers.layernorm cimport LayerNorm
 from gpt2cy.layers.linear cimport Linear
 from gpt2cy.layers.tap cimport Tap
+from gpt2cy.parameters cimport Parameters
 
 
 cdef class GPT:
@@ -16,10 +17,9 @@ cdef class GPT:
     cdef readonly Linear lm_head
     cdef Arena arena
     cdef void *spare           # memory of the last call's workspace
-    cdef dict shapes           # of the parameters, by name
-    cdef dict places           # name -> (layer, attribute)
+    cdef Parameters parameters  # by name
     cdef list enter_caches(self, list caches, list lengths, bint many)
-    cdef dict name_places(self)
+    cdef dict layers_by_name(self)
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
     cdef int check_cache(self, cache, str name) except -1
     cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1

@@ -19,6 +19,7 @@ from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, show
+from gpt2cy.parameters cimport Parameters
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 
 from gpt2cy import _checks
@@ -94,8 +95,7 @@ cdef class GPT:
         self.blocks = tuple([Block(config, i, _arena=self.arena) for i in range(config.n_layers)])
         self.ln_f = LayerNorm(width, config.layer_norm_eps, bias=config.bias, _arena=self.arena)
         self.lm_head = Linear(width, vocab, config.has_lm_head_bias, _arena=self.arena, _matrix=matrix)
-        self.shapes = config.parameter_shapes()
-        self.places = self.name_places()
+        self.parameters = Parameters(config.parameter_shapes(), self.layers_by_name(), config.tie_weights, self.arena)
         rng = np.random.default_rng(seed)
         self.wte.draw(rng, std)
         self.wpe.draw(rng, std)
@@ -395,8 +395,7 @@ cdef class GPT:
 
     # ---- weights ------------------------------------------------------------------------------
 
-    cdef dict name_places(self):
-        """Hugging Face name -> (layer, attribute), in model order."""
+    cdef dict layers_by_name(self):
         layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
         for i, block in enumerate(self.blocks):
             layers |= {
@@ -404,12 +403,7 @@ cdef class GPT:
                 f"h.{i}.attn.c_proj": block.attn.c_proj, f"h.{i}.ln_2": block.ln_2,
                 f"h.{i}.mlp.c_fc": block.mlp.c_fc, f"h.{i}.mlp.c_proj": block.mlp.c_proj,
             }
-        norms = {"weight": "gamma", "bias": "beta"}
-        places = {}
-        for name in self.shapes:
-            layer, _, kind = name.rpartition(".")
-            places[name] = layers[layer], norms[kind] if isinstance(layers[layer], LayerNorm) else kind
-        return places
+        return layers
 
     def named_parameters(self):
         """Iterate over (name, array) in model order, with Hugging Face's GPT-2 names and layouts.
@@ -424,13 +418,8 @@ cdef class GPT:
         >>> name, array.shape
         ('wte.weight', (512, 128))
         """
-        for name, (layer, attribute) in self.places.items():
-            if name == "lm_head.weight":    # [V, C] in files, [C, V] as a layer
-                array = (<Linear>layer).matrix.to_array(transposed=True)
-                array.flags.writeable = False
-            else:
-                array = getattr(layer, attribute)
-            yield name, array
+        for name in self.parameters:
+            yield name, self.parameters.read(name)
 
     def state_dict(self):
         """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``.
@@ -471,41 +460,7 @@ cdef class GPT:
         >>> bool((a([1, 2]) == b([1, 2])).all())
         True
         """
-        shapes = self.shapes
-        try:
-            given = dict(mapping)
-        except (TypeError, ValueError):
-            raise TypeError(f"mapping: expected names and arrays, got {type(mapping).__name__}") from None
-        for name in given:   # once: an object may answer differently the next time
-            given[name] = np.asarray(given[name])
-        if self.wte.matrix is not None and "lm_head.weight" in given and "wte.weight" in given:
-            if not np.array_equal(given["wte.weight"], given.pop("lm_head.weight"), equal_nan=True):
-                raise ValueError("mapping: lm_head.weight differs from wte.weight, but the config ties them")
-        problems = [f"missing: {name} {list(shape)}" for name, shape in shapes.items() if name not in given]
-        problems += [f"unexpected: {name}" for name in given if name not in shapes]
-        for name, shape in shapes.items():
-            if name in given:
-                try:
-                    given[name] = _checks.weight(name, given[name], shape)
-                except (TypeError, ValueError) as error:
-                    problems.append(str(error))
-        if problems:
-            hint = ""
-            if any(str(name).startswith("transformer.") for name in given):
-                hint = "\n(names have no 'transformer.' prefix here: strip it)"
-            raise ValueError("mapping does not fit the model:\n  " + "\n  ".join(problems) + hint)
-        self.arena.enter_write()   # once for all: no call sees half of them, no signal comes between
-        try:
-            for name, (layer, attribute) in self.places.items():
-                value = given[name]
-                if isinstance(layer, Embedding):
-                    (<Embedding>layer).fill(value, 0)
-                elif isinstance(layer, LayerNorm):
-                    (<LayerNorm>layer).put(attribute, value)
-                else:
-                    (<Linear>layer).put(attribute, value.T if name == "lm_head.weight" else value)
-        finally:
-            self.arena.leave_write()
+        self.parameters.load(mapping)
 
     def __reduce__(self):
         return rebuild, (type(self), (self.config,), {"init_std": 0.0}), self.state_dict()

@@ -17,7 +17,15 @@ PACKAGE = ROOT / "gpt2cy"
 # The message module: it imports NumPy alone, and everything but csrc and reference may use it, kernels too.
 CHECKS = "gpt2cy._checks"
 # What the system has left: used by the core, and the one part of it that reads files.
-CORE = ("gpt2cy.layers", "gpt2cy.model", "gpt2cy.cache", "gpt2cy.workspace", "gpt2cy.config", CHECKS)
+CORE = (
+    "gpt2cy.layers",
+    "gpt2cy.model",
+    "gpt2cy.parameters",
+    "gpt2cy.cache",
+    "gpt2cy.workspace",
+    "gpt2cy.config",
+    CHECKS,
+)
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
