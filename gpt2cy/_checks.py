@@ -341,6 +341,16 @@ def rows(name: str, x, width: int) -> np.ndarray:
     return np.ascontiguousarray(_float32(name, array))
 
 
+def sequences(name: str, x, width: int) -> tuple[np.ndarray, list[int]]:
+    """Return real numbers [T, width] or [B, T, width] as C-contiguous float32, and each sequence's length."""
+    array = rows(name, x, width)
+    if not 2 <= array.ndim <= 3:
+        raise ValueError(
+            f"{name}: expected shape [T, {width}] or [B, T, {width}], got shape {_shape(array.shape)}"
+        )
+    return array, [array.shape[-2]] * (array.shape[0] if array.ndim == 3 else 1)
+
+
 def numbers(name: str, x) -> np.ndarray:
     """Return real numbers of any shape, at least one, as C-contiguous float32."""
     array = _array(name, x)

@@ -30,4 +30,5 @@ cdef class Workspace:
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0
 cdef Workspace begin_call()
+cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner)
 cdef void forget(void **home) noexcept

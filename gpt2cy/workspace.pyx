@@ -139,6 +139,15 @@ cdef Workspace begin_call():
     return w
 
 
+cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner):
+    """A call of one layer outside a model: buffers, and key/value blocks of its own."""
+    cdef Workspace w = begin_call()
+    w.obtain(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
+    w.lay_out(lengths, width, inner)
+    w.own_blocks(width)
+    return w
+
+
 cdef void forget(void **home) noexcept:
     """Free the spare block: its owner goes."""
     deallocate(g2_swap(home, NULL))

@@ -16,7 +16,7 @@ from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.layers.linear cimport linear_nbytes
 from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
+from gpt2cy.workspace cimport Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.layers.linear import parts_of, rebuild
@@ -117,11 +117,10 @@ cdef class Attention:
         cdef const float[:, ::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
+        if self.c_proj is None:
+            raise RuntimeError("this layer was never built")
         cdef Py_ssize_t width = self.c_proj.in_features
-        x = _checks.rows("x", x, width)
-        if not 2 <= x.ndim <= 3:
-            raise ValueError(f"x: expected shape [T, {width}] or [B, T, {width}], got {list(x.shape)}")
-        lengths = [x.shape[x.ndim - 2]] * (x.shape[0] if x.ndim == 3 else 1)
+        x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
         out = np.empty(x.shape, np.float32)
         view = out.reshape(-1, width)
@@ -129,10 +128,7 @@ cdef class Attention:
         cdef float *result = &view[0, 0]
         self.c_attn.arena.enter_read()
         try:
-            w = begin_call()
-            w.obtain(batch_nbytes(&w.team, lengths, width, 0, True), NULL)
-            w.lay_out(lengths, width, 0)
-            w.own_blocks(width)
+            w = call_alone(lengths, width, 0)
             with nogil:
                 memcpy(w.buffers.narrow, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, False, 0, NULL)

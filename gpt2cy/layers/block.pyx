@@ -13,7 +13,7 @@ from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
 from gpt2cy.layers.mlp cimport mlp_nbytes
 from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call
+from gpt2cy.workspace cimport Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
@@ -98,10 +98,7 @@ cdef class Block:
         if self.mlp is None:
             raise RuntimeError("this block was never built")
         cdef Py_ssize_t width = self.ln_1.n_embd, inner = self.mlp.c_fc.out_features
-        x = _checks.rows("x", x, width)
-        if not 2 <= x.ndim <= 3:
-            raise ValueError(f"x: expected shape [T, {width}] or [B, T, {width}], got {list(x.shape)}")
-        lengths = [x.shape[x.ndim - 2]] * (x.shape[0] if x.ndim == 3 else 1)
+        x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
         out = np.empty(x.shape, np.float32)
         view = out.reshape(-1, width)
@@ -109,10 +106,7 @@ cdef class Block:
         cdef float *result = &view[0, 0]
         self.ln_1.arena.enter_read()
         try:
-            w = begin_call()
-            w.obtain(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
-            w.lay_out(lengths, width, inner)
-            w.own_blocks(width)
+            w = call_alone(lengths, width, inner)
             with nogil:
                 memcpy(w.buffers.x, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, NULL)

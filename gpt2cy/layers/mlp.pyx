@@ -103,6 +103,8 @@ cdef class MLP:
         cdef float[:, ::1] view
         cdef Workspace w
         cdef Buffers b
+        if self.c_proj is None:
+            raise RuntimeError("this layer was never built")
         cdef Py_ssize_t width = self.c_fc.in_features, inner = self.c_fc.out_features, scratch
         x = _checks.rows("x", x, width)
         rows = x.reshape(-1, width)
