@@ -282,6 +282,7 @@ def test_a_performance_hint_ends_the_build(tmp_path):
     package = tmp_path / "gpt2cy"
     package.mkdir()
     shutil.copy(ROOT / "gpt2cy" / "_version.py", package)
+    shutil.copytree(ROOT / "gpt2cy" / "csrc", package / "csrc")
     (package / "__init__.py").touch()
     (package / "hinted.pyx").write_text(
         "cdef void callee() except * nogil:\n    pass\n\ndef caller():\n    with nogil:\n        callee()\n"
