@@ -49,7 +49,7 @@ INLINE void add_values(int64_t n_queries, int64_t n_keys, const float *weights, 
                        int64_t head_dim, float *out, int64_t ld_out, int accumulate) {
     for (int64_t col = 0; col < head_dim; col += G2_PANEL)
         NAMED(gemm_tile)(n_queries, n_keys, weights, G2_BLOCK, 1, values + col, head_dim, out + col, ld_out,
-                 accumulate, NULL);
+                 accumulate, NULL, 0);
 }
 
 FUNCTION void NAMED(attention)(const g2_attention *a) {
@@ -73,7 +73,7 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
         int64_t unseen = all < 1 ? 1 - all : 0; /* queries that stand before this block */
 
         for (int64_t key = 0; key < last; key += G2_PANEL)
-            NAMED(gemm_tile)(n, head_dim, queries, 1, n, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0, NULL);
+            NAMED(gemm_tile)(n, head_dim, queries, 1, n, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0, NULL, 0);
         for (int64_t i = unseen; i < n; i++) {
             int64_t visible = all + i < G2_BLOCK ? all + i : G2_BLOCK;
             weigh(scores + i * G2_BLOCK, visible, a->scale, start == 0, m + i, l + i, out + i * ld_out,

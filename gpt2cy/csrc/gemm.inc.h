@@ -13,7 +13,8 @@
  * Multiplication" (2008), and the micro-kernels of BLIS. */
 
 /* What every function down to the tile takes and hands on; see gemm_tile in table.h. */
-#define REST const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead
+#define REST const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, \
+             int64_t stride
 
 /* `rows` and, where it can be, `rs` are constants at each call, so the two inner loops vanish and `sum`
  * becomes registers.  Its bounds are constants too: a variable-length array stays in memory. */
@@ -24,7 +25,10 @@ INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t 
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
     for (; k > 0; k--, a += ks, b += ldb) {
         vf row[G2_TILE_WIDTH];
-        if (ahead) __builtin_prefetch(ahead, 0, 2), ahead += G2_LINE;
+        if (ahead) {
+            __builtin_prefetch(ahead, 0, 2), __builtin_prefetch(ahead + G2_LINE, 0, 2);
+            ahead += stride;
+        }
         UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
         UNROLL for (int i = 0; i < rows; i++) {
             vf left = v_splat(a[i * rs]);
@@ -38,7 +42,7 @@ INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t 
 /* All 32 columns, as many at a time as the registers take. */
 INLINE void panel_tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
     for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL)
-        tile(rows, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead);
+        tile(rows, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead, stride);
 }
 
 #if G2_TILE_ROWS == 14
@@ -53,23 +57,23 @@ INLINE void panel_tile(const int rows, int64_t k, const float *a, int64_t rs, in
  * weights) known to the compiler, any other rs not. */
 #define TILE_FUNCTIONS(ROWS)                                                                        \
     FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, REST) {                      \
-        panel_tile(ROWS, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead);                           \
+        panel_tile(ROWS, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                           \
     }                                                                                               \
     FUNCTION void weights_##ROWS(int64_t k, const float *a, REST) {                                 \
-        panel_tile(ROWS, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead);                     \
+        panel_tile(ROWS, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead, stride);                     \
     }                                                                                               \
     FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, REST) {         \
-        panel_tile(ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead);                          \
+        panel_tile(ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);                          \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
 FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
 #define SLIVER(ROWS) \
-    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead); return;
+    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define WEIGHTS(ROWS) \
-    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead); return;
+    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define STRIDED(ROWS) \
-    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead); return;
+    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
     if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
     else if (rs == G2_BLOCK && ks == 1) switch (m) { EACH_ROW_COUNT(WEIGHTS) }
     else switch (m) { EACH_ROW_COUNT(STRIDED) }

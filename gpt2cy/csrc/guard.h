@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters shared by Python threads: who reads a model's weights, who has the thread team.  Atomic, so
- * that they hold with and without the GIL. */
+ * Counters shared by threads: who reads a model's weights, who has the thread team, which task of a loop
+ * comes next.  Atomic, so that they hold with and without the GIL. */
 #ifndef G2_GUARD_H
 #define G2_GUARD_H
+
+#include <stdint.h>
 
 /* state: n > 0 readers, 0 free, -1 one writer. */
 static inline int g2_read_enter(int *state) {
@@ -22,6 +24,13 @@ static inline void g2_write_leave(int *state) { __atomic_store_n(state, 0, __ATO
 static inline int g2_count_up(int *count) { return __atomic_add_fetch(count, 1, __ATOMIC_RELAXED); }
 static inline int g2_count_down(int *count) { return __atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL); }
 static inline int g2_count(const int *count) { return __atomic_load_n(count, __ATOMIC_ACQUIRE); }
+
+/* The next of the tasks *next .. end - 1, or -1 when they are all taken. */
+static inline int64_t g2_take(int64_t *next, int64_t end) {
+    if (__atomic_load_n(next, __ATOMIC_RELAXED) >= end) return -1;
+    int64_t task = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    return task < end ? task : -1;
+}
 
 /* Takes what the pointer holds and leaves `with` in its place. */
 static inline void *g2_swap(void **pointer, void *with) {

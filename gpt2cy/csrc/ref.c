@@ -77,9 +77,9 @@ static float lanes_max(float *lane) {
 }
 
 static void gemm_tile_ref(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                          int64_t ldb, float *c, int64_t ldc, int accumulate,
-                          const float *ahead) {
-    (void)ahead;
+                          int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead,
+                          int64_t stride) {
+    (void)ahead, (void)stride;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < G2_PANEL; j++) {
             float sum = accumulate ? c[i * ldc + j] : 0.0f;

@@ -85,10 +85,10 @@ typedef struct {
 
     /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
      * `accumulate`, at c.  a[i, p] is a[i rs + p ks]; 1 <= m <= sliver; 32 floats are readable in
-     * each of b's k rows.  Where `ahead` is not NULL, k cache lines from there are prefetched. */
+     * each of b's k rows.  Where `ahead` is not NULL, each step of k prefetches the two cache lines there
+     * and moves it on by `stride` floats. */
     void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
-                      int64_t ldb, float *c, int64_t ldc, int accumulate,
-                      const float *ahead);
+                      int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, int64_t stride);
     /* Bias, activation, residual, store: tile[m, 32] to rows row.. and columns col..col+n-1. */
     void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                           int64_t col);

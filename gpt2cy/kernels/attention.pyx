@@ -8,7 +8,7 @@
 A task is a few consecutive queries of one head of one sequence; nothing of size [T, T] exists.
 Numbers: csrc/attention.inc.h.
 """
-from cython.parallel cimport prange, threadid
+from cython.parallel cimport prange
 
 from gpt2cy.kernels.table cimport (
     G2_ATTENTION_SCRATCH,
@@ -19,7 +19,7 @@ from gpt2cy.kernels.table cimport (
     g2_fp_enter,
     g2_fp_leave,
 )
-from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 
@@ -41,7 +41,7 @@ cdef Py_ssize_t blocks_touched(const g2_sequence *s) noexcept nogil:
     return (s.position + s.n_rows - 1) // G2_BLOCK - s.position // G2_BLOCK + 1
 
 
-cdef void append_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil:
+cdef void append_one(const Job *job, Py_ssize_t task) noexcept nogil:
     """The new rows of one sequence that fall into one block: no two tasks share a cache line."""
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t first, end, block
@@ -52,7 +52,13 @@ cdef void append_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil
     first = max(<Py_ssize_t>0, block * G2_BLOCK - s.position)
     end = min(<Py_ssize_t>s.n_rows, (block + 1) * G2_BLOCK - s.position)
     g2_append(s, job.qkv, job.n_heads * job.head_dim, job.head_dim, job.layer * s.layer_stride, first, end - first)
-    task_done(job.region, thread)
+
+
+cdef void append_some(const Job *job, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(job.region, worker)
+    while task >= 0:
+        append_one(job, task)
+        task = take(job.region, worker)
 
 
 cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
@@ -66,13 +72,13 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
         n_tasks += blocks_touched(sequences + i)
         n_rows += sequences[i].n_rows
     n = workers(team, <double>n_rows * n_heads * head_dim, WORTH_A_TEAM)
-    open_region(&region)
     if n == 1:
         for i in range(n_tasks):
-            append_one(&job, i, 0)
+            append_one(&job, i)
     else:
-        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
-            append_one(&job, i, threadid())
+        open_region(&region, n, n_tasks)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            append_some(&job, i)
         close_region(&region)
 
 
@@ -80,7 +86,7 @@ cdef Py_ssize_t tiles_of(const Job *job, const g2_sequence *s) noexcept nogil:
     return (s.n_rows + job.team.table.sliver - 1) // job.team.table.sliver
 
 
-cdef void attend_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil:
+cdef void attend_one(const Job *job, Py_ssize_t task, int worker) noexcept nogil:
     """One tile of queries of one head; the last tile, which sees most keys, comes first."""
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t width = job.n_heads * job.head_dim, head, row, part
@@ -103,11 +109,17 @@ cdef void attend_one(const Job *job, Py_ssize_t task, int thread) noexcept nogil
     a.scale = job.scale
     a.out = job.out + (s.row + row) * width + head * job.head_dim
     a.ld_out = width
-    a.scratch = job.scratch + thread * <Py_ssize_t>G2_ATTENTION_SCRATCH
+    a.scratch = job.scratch + worker * <Py_ssize_t>G2_ATTENTION_SCRATCH
     mode = g2_fp_enter()
     job.team.table.attention(&a)
     g2_fp_leave(mode)
-    task_done(job.region, thread)
+
+
+cdef void attend_some(const Job *job, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(job.region, worker)
+    while task >= 0:
+        attend_one(job, task, worker)
+        task = take(job.region, worker)
 
 
 cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
@@ -123,13 +135,13 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
         n_tasks += tiles_of(&job, sequences + i) * n_heads
         work += <double>sequences[i].n_rows * (sequences[i].position + sequences[i].n_rows) * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
-    open_region(&region)
     if n == 1:
         for i in range(n_tasks):
             attend_one(&job, i, 0)
     else:
-        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
-            attend_one(&job, i, threadid())
+        open_region(&region, n, n_tasks)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            attend_some(&job, i)
         close_region(&region)
 
 

@@ -3,23 +3,27 @@
 
 A task is some slivers by some panels, all of K in blocks:
 
-    few rows    one sliver, K in one block: a weight is read from memory once, in order
-    more        each block of a panel meets all slivers before the next block: still in order
+    few rows    each block of a panel meets all slivers before the next block: a weight is read from
+                memory once, in order
     many        slivers no longer fit the second-level cache: a block's slivers stay there while a group
                 of panels passes
 
 Design
 ------
 a is copied to slivers [K][h] first: kernels then read both sides forwards.  Sums of a task wait between
-K blocks in float32 tiles of its thread's own, never in `out`, which may be the residual.  Tasks are
-handed out one at a time, since a core may be slowed by a neighbour.
+K blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
+
+Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
+multiplied, the block after it is fetched, evenly over the time of the first two slivers (docs/kernels.md).
+For that to be the right block, a worker's tasks follow each other in memory: each has an equal share of
+them, and takes from the others' when its own is done.
 
 Numbers: every element is one chain over k; K is never split over threads; see csrc/gemm.inc.h.
 """
-from cython.parallel cimport prange, threadid
+from cython.parallel cimport prange
 
-from gpt2cy.kernels.table cimport G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave, g2_pack_sliver
-from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
+from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave, g2_pack_sliver
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
     K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
@@ -30,6 +34,7 @@ cdef enum:
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
 cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one core
+cdef double WORTH_PACKING = 2.0e4  # numbers: packed by the team, else by the calling thread
 
 
 cdef struct Product:
@@ -56,18 +61,18 @@ cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
     return sliver * (p.m // p.n_slivers) + min(sliver, p.m % p.n_slivers)
 
 
-cdef void pack_one(const Product *p, Py_ssize_t sliver, int thread) noexcept nogil:
+cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
     cdef Py_ssize_t row = first_row(p, sliver)
     g2_pack_sliver(p.a + row * p.lda, p.lda, first_row(p, sliver + 1) - row, p.w.k,
                    <float *>p.slivers + row * p.w.k)
-    task_done(p.region, thread)
 
 
-cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept nogil:
+cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept nogil:
     """One task: its panels against its slivers, all of K."""
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
     cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height, step
+    cdef Py_ssize_t stride = G2_PANEL if s1 - s0 == 1 else G2_LINE
     cdef const float *b
     cdef const float *ahead
     cdef float *tile
@@ -78,17 +83,16 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
         while k0 < k:
             depth = min(p.k_block, k - k0)
             step = (depth if panel1 - panel0 == 1 else k) * G2_PANEL   # to the block after this one
-            tile = p.tiles + thread * <Py_ssize_t>TILE_FLOATS
+            tile = p.tiles + worker * <Py_ssize_t>TILE_FLOATS
             for panel in range(panel0, panel1):
                 b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
                 for sliver in range(s0, s1):
                     row = first_row(p, sliver)
                     height = first_row(p, sliver + 1) - row
-                    # The first sliver waits for memory; the next two fetch what the block after this
-                    # one needs, half of it each.
-                    ahead = b + step if 1 <= sliver - s0 <= 2 else NULL
+                    # The first two slivers fetch what the block after this one needs, half of it each.
+                    ahead = b + step + (sliver - s0) * depth * G2_LINE if sliver - s0 < 2 else NULL
                     p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
-                                           tile, G2_PANEL, k0 > 0, ahead)
+                                           tile, G2_PANEL, k0 > 0, ahead, stride)
                     if k0 + depth == k:
                         p.team.table.gemm_epilogue(p.e, tile, height,
                                                    min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
@@ -98,7 +102,20 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int thread) noexcept n
             k0 += depth
         panel0 = panel1
     g2_fp_leave(mode)
-    task_done(p.region, thread)
+
+
+cdef void pack_some(const Product *p, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(p.region, worker)
+    while task >= 0:
+        pack_one(p, task)
+        task = take(p.region, worker)
+
+
+cdef void multiply_some(const Product *p, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(p.region, worker)
+    while task >= 0:
+        multiply_one(p, task, worker)
+        task = take(p.region, worker)
 
 
 cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
@@ -116,7 +133,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.n_chunks = up(p.n_slivers, max(1, CHUNK_ROWS // most))
     p.chunk = up(p.n_slivers, p.n_chunks)
     p.n_chunks = up(p.n_slivers, p.chunk)
-    p.k_block = w.k if p.n_slivers == 1 else up(w.k, up(w.k, K_BLOCK))
+    p.k_block = up(w.k, up(w.k, K_BLOCK))
     p.n_panels = up(w.n, G2_PANEL)
     p.group = p.n_panels * p.n_chunks // (team.n_threads * TASKS_EACH)
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
@@ -134,22 +151,22 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
     plan(&p, team, a, lda, m, w, e, scratch)
     p.region = &region
     n_tasks = p.n_chunks * p.n_groups
-    open_region(&region)
     if m == 1:
         p.slivers = a   # one row is its own sliver
-    elif n == 1 or p.n_slivers < 4:
+    elif n == 1 or <double>m * w.k < WORTH_PACKING:
         for i in range(p.n_slivers):
-            pack_one(&p, i, 0)
+            pack_one(&p, i)
     else:
-        for i in prange(p.n_slivers, schedule="static", num_threads=n):
-            pack_one(&p, i, threadid())
-        open_region(&region)
+        open_region(&region, n, p.n_slivers)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            pack_some(&p, i)
     if n == 1:
         for i in range(n_tasks):
             multiply_one(&p, i, 0)
     else:
-        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
-            multiply_one(&p, i, threadid())
+        open_region(&region, n, n_tasks)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            multiply_some(&p, i)
         close_region(&region)
 
 

@@ -4,10 +4,10 @@
 Rows are shared out in chunks of about CHUNK numbers; few numbers stay on one thread.
 Numbers: csrc/rows.inc.h; a row's result does not depend on the chunk it is in.
 """
-from cython.parallel cimport prange, threadid
+from cython.parallel cimport prange
 
 from gpt2cy.kernels.table cimport fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
-from gpt2cy.kernels.threads cimport Region, close_region, open_region, task_done, workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
     CHUNK = 8192           # numbers of a task
@@ -58,9 +58,11 @@ cdef void some_rows(const Job *job, Py_ssize_t first, Py_ssize_t end) noexcept n
     g2_fp_leave(mode)
 
 
-cdef void one_chunk(const Job *job, Py_ssize_t task, Py_ssize_t rows, Region *region, int thread) noexcept nogil:
-    some_rows(job, task * rows, min((task + 1) * rows, job.n))
-    task_done(region, thread)
+cdef void some_chunks(const Job *job, Py_ssize_t rows, Region *region, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(region, worker)
+    while task >= 0:
+        some_rows(job, task * rows, min((task + 1) * rows, job.n))
+        task = take(region, worker)
 
 
 cdef void run(const Job *job) noexcept nogil:
@@ -70,9 +72,9 @@ cdef void run(const Job *job) noexcept nogil:
     if n == 1:
         some_rows(job, 0, job.n)
     else:
-        open_region(&region)
-        for i in prange(n_tasks, schedule="dynamic", num_threads=n):
-            one_chunk(job, i, rows, &region, threadid())
+        open_region(&region, n, n_tasks)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            some_chunks(job, rows, &region, i)
         close_region(&region)
 
 

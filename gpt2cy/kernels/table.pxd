@@ -17,7 +17,7 @@ cdef extern from *:
 cdef extern from "table.h" nogil:
     int G2_NUMERICS_VERSION
     enum:
-        G2_PANEL, G2_BLOCK, G2_MAX_ROWS, G2_MAX_HEAD, G2_FLOAT32, G2_ATTENTION_SCRATCH
+        G2_PANEL, G2_LINE, G2_BLOCK, G2_MAX_ROWS, G2_MAX_HEAD, G2_FLOAT32, G2_ATTENTION_SCRATCH
         G2_LINEAR, G2_GELU_TANH, G2_GELU_ERF, G2_RELU
 
     ctypedef struct g2_packed:
@@ -56,7 +56,7 @@ cdef extern from "table.h" nogil:
         int fused, sliver
         void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                           int64_t ldb, float *c, int64_t ldc, int accumulate,
-                          const float *ahead) noexcept nogil
+                          const float *ahead, int64_t stride) noexcept nogil
         void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                               int64_t col) noexcept nogil
         void (*attention)(const g2_attention *a) noexcept nogil

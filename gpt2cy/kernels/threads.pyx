@@ -29,9 +29,7 @@ cdef extern from "host.h" nogil:
 cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
     void g2_write_leave(int *state)
-
-cdef enum:
-    MOST = 256
+    int64_t g2_take(int64_t *next, int64_t end)
 
 cdef int chosen = 0        # by set_num_threads; 0: the default
 cdef int quota = MOST      # of the cgroup, rounded up
@@ -88,19 +86,36 @@ cdef int workers(const Team *team, double work, double least) noexcept nogil:
     return 1 if resume > 0 and g2_now() < resume else team.n_threads
 
 
-cdef void open_region(Region *region) noexcept nogil:
-    """Before a loop, or between two of them."""
-    region.last = g2_now()
+cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcept nogil:
+    """Before a loop: each worker gets an equal share of the tasks, one after the other."""
+    cdef int i
+    region.n_workers = n_workers
+    region.last = 0
     region.shortest = 1.0
+    for i in range(n_workers):
+        region.shares[i].next = n_tasks * i // n_workers
+        region.shares[i].end = n_tasks * (i + 1) // n_workers
 
 
-cdef void task_done(Region *region, int thread) noexcept nogil:
-    """Called by every thread at the end of a task; the calling thread, 0, takes the time."""
+cdef Py_ssize_t take(Region *region, int worker) noexcept nogil:
+    """This worker's next task, or -1: of its own share, then of the others', since a core may be slowed by a
+    neighbour.  A worker's tasks follow each other in memory, so what one of them fetches ahead serves the next.
+    """
     cdef double now
-    if thread == 0:
+    cdef int i
+    cdef int64_t task
+    cdef Share *share
+    if worker == 0:
         now = g2_now()
-        region.shortest = min(region.shortest, now - region.last)
+        if region.last > 0:
+            region.shortest = min(region.shortest, now - region.last)
         region.last = now
+    for i in range(region.n_workers):
+        share = &region.shares[(worker + i) % region.n_workers]
+        task = g2_take(&share.next, share.end)
+        if task >= 0:
+            return task
+    return -1
 
 
 cdef void close_region(const Region *region) noexcept nogil:

@@ -70,9 +70,10 @@ static void gemm_tile(void) {
                         memcpy(d, c, (size_t)nc * 4);
                         float *got = guarded(nc, behind);
                         memcpy(got, c, (size_t)nc * 4);
-                        table->gemm_tile(m, k, a, rs, ks, b, G2_PANEL, got, G2_PANEL, accumulate, b);
+                        table->gemm_tile(m, k, a, rs, ks, b, G2_PANEL, got, G2_PANEL, accumulate, b,
+                                         G2_PANEL);
                         for (int64_t i = 0; i < m; i++)
-                            ref->gemm_tile(1, k, a + i * rs, rs, ks, b, G2_PANEL, d + i * G2_PANEL, G2_PANEL, accumulate, NULL);
+                            ref->gemm_tile(1, k, a + i * rs, rs, ks, b, G2_PANEL, d + i * G2_PANEL, G2_PANEL, accumulate, NULL, 0);
                         compare(got, d, nc);
                         release(got, nc, behind);
                     }

@@ -60,7 +60,7 @@ static void multiply(int task, int thread) {
             for (int s = s0; s < s0 + CHUNK && s < n_slivers(); s++) {
                 int row = row_of(s), h = row_of(s + 1) - row, left = N - panel * G2_PANEL;
                 const float *b = (float *)w.data + (panel * K + k0) * G2_PANEL;
-                table->gemm_tile(h, depth, slivers + row * K + k0 * h, 1, h, b, G2_PANEL, tile, G2_PANEL, k0 > 0, b);
+                table->gemm_tile(h, depth, slivers + row * K + k0 * h, 1, h, b, G2_PANEL, tile, G2_PANEL, k0 > 0, b, G2_LINE);
                 if (k0 + depth == K)
                     table->gemm_epilogue(&e, tile, h, left < G2_PANEL ? left : G2_PANEL, row, panel * G2_PANEL);
                 tile += h * G2_PANEL;
