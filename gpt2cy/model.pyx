@@ -10,7 +10,6 @@ arguments and differ in what they keep.
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.string cimport memcpy
 
 from gpt2cy.cache cimport KVCache
 from gpt2cy.kernels cimport rows as kernel
@@ -127,7 +126,7 @@ cdef class GPT:
         cdef float **rows = NULL
         cdef float[:, ::1] view
         cdef KVCache cache
-        cdef Block block
+        cdef Block block, last = self.blocks[len(self.blocks) - 1]
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
@@ -155,14 +154,10 @@ cdef class GPT:
             show(tap, EMBED, 0, w.buffers.x, n, width)
         for block in self.blocks:
             PyErr_CheckSignals()
+            w.batch.last_only = last_only and block is last
             with nogil:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
         with nogil:
-            if last_only:
-                for i in range(n_seq):   # forwards: a row moves up or stays
-                    row = w.batch.sequences[i].row + w.batch.sequences[i].n_rows - 1
-                    if row != i:
-                        memcpy(w.buffers.x + i * width, w.buffers.x + row * width, width * sizeof(float))
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)

@@ -6,6 +6,7 @@ from gpt2cy.kernels.threads cimport Team
 ctypedef struct Batch:          # ragged: rows of all sequences, one after the other
     g2_sequence *sequences
     Py_ssize_t n_sequences, n_rows
+    bint last_only              # what follows needs only each sequence's last row
 
 ctypedef struct Buffers:
     float *x        # [n, C] the residual stream
@@ -29,6 +30,7 @@ cdef class Workspace:
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0
+cdef void keep_last(Batch *batch) noexcept nogil
 cdef Workspace begin_call()
 cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner)
 cdef void forget(void **home) noexcept

@@ -98,6 +98,7 @@ cdef class Workspace:
         cdef Py_ssize_t i, n = 0, wide = max(3 * width, inner)
         cdef g2_sequence *s
         self.batch.n_sequences = len(lengths)
+        self.batch.last_only = False
         self.batch.sequences = <g2_sequence *>self.take(len(lengths) * sizeof(g2_sequence))
         for i in range(self.batch.n_sequences):
             s = self.batch.sequences + i
@@ -130,6 +131,18 @@ cdef class Workspace:
                 table[j] = self.take_floats(block_floats(width))
             table += blocks_for(s.n_rows)
         return 0
+
+
+cdef void keep_last(Batch *batch) noexcept nogil:
+    """From here on each sequence is its last row, where that stands: its keys and values are in the blocks."""
+    cdef Py_ssize_t i, before
+    cdef g2_sequence *s
+    for i in range(batch.n_sequences):
+        s = batch.sequences + i
+        before = s.n_rows - 1
+        s.row += before
+        s.position += before
+        s.n_rows = 1
 
 
 cdef Workspace begin_call():

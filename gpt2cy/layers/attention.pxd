@@ -11,7 +11,7 @@ cdef class Attention:
     cdef readonly Py_ssize_t n_heads, head_dim
     cdef readonly float scale
     cdef dict scaling          # the arguments that decide it
-    cdef void run(self, const Team *team, const Batch *batch, Buffers *b, bint residual, Py_ssize_t layer,
+    cdef void run(self, const Team *team, Batch *batch, Buffers *b, bint residual, Py_ssize_t layer,
                   const Tap *tap) noexcept nogil
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil

@@ -15,4 +15,4 @@ cdef class Block:
     cdef readonly Py_ssize_t layer_idx
     cdef object config
     cdef int draw(self, rng, float std) except -1
-    cdef void run(self, const Team *team, const Batch *batch, Buffers *b, const Tap *tap) noexcept nogil
+    cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil

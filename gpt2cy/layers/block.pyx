@@ -78,12 +78,13 @@ cdef class Block:
         self.mlp.c_proj.draw(rng, std)
         return 0
 
-    cdef void run(self, const Team *team, const Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
+    cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
         cdef Py_ssize_t n = batch.n_rows, width = self.ln_1.n_embd
         cdef int layer = <int>self.layer_idx
         self.ln_1.run(team, b.x, n, b.narrow)
         show(tap, LN_1, layer, b.narrow, n, width)
         self.attn.run(team, batch, b, True, self.layer_idx, tap)
+        n = batch.n_rows   # fewer, where only the last rows are wanted
         show(tap, RESID_MID, layer, b.x, n, width)
         self.ln_2.run(team, b.x, n, b.narrow)
         show(tap, LN_2, layer, b.narrow, n, width)
