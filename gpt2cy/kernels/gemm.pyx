@@ -45,6 +45,7 @@ cdef struct Product:
     const g2_epilogue *e
     const float *slivers   # [n_slivers][K][h]
     float *tiles           # TILE_FLOATS a thread
+    Py_ssize_t height, taller               # rows of a sliver; slivers of one row more
     Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
     Py_ssize_t n_panels, group, n_groups    # panels; panels of a task; tasks one after the other
     Py_ssize_t k_block, span   # K of a block; panels that take turns within a block
@@ -58,13 +59,35 @@ cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
 
 cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
     """Where a sliver begins: heights differ by one at most."""
-    return sliver * (p.m // p.n_slivers) + min(sliver, p.m % p.n_slivers)
+    return sliver * p.height + min(sliver, p.taller)
+
+
+cdef const float *sliver_at(const Product *p, Py_ssize_t sliver, Py_ssize_t k0) noexcept nogil:
+    cdef Py_ssize_t row = first_row(p, sliver)
+    return p.slivers + row * p.w.k + k0 * (first_row(p, sliver + 1) - row)
 
 
 cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
     cdef Py_ssize_t row = first_row(p, sliver)
     g2_pack_sliver(p.a + row * p.lda, p.lda, first_row(p, sliver + 1) - row, p.w.k,
-                   <float *>p.slivers + row * p.w.k)
+                   <float *>sliver_at(p, sliver, 0))
+
+
+cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t step, const float *b,
+                        Py_ssize_t nth, bint last_panel) noexcept nogil:
+    """What the nth sliver of a block fetches meanwhile, up to a cache line a step; NULL: nothing.
+
+    The first two: the panels' block after this one, half of it each.  The others, where the slivers do not
+    stay in the cache and the last panel passes: themselves, as they will be needed after it.
+    """
+    cdef Py_ssize_t depth = min(p.k_block, p.w.k - k0)
+    if nth < 2:
+        return b + step + nth * depth * G2_LINE
+    if not last_panel or p.span == 1:
+        return NULL
+    if k0 + depth < p.w.k:
+        return sliver_at(p, sliver, k0 + depth)
+    return sliver_at(p, (sliver + p.chunk) % p.n_slivers, 0)
 
 
 cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept nogil:
@@ -74,7 +97,6 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
     cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height, step
     cdef Py_ssize_t stride = G2_PANEL if s1 - s0 == 1 else G2_LINE
     cdef const float *b
-    cdef const float *ahead
     cdef float *tile
     cdef fp_mode mode = g2_fp_enter()
     while panel0 < g1:
@@ -89,10 +111,9 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
                 for sliver in range(s0, s1):
                     row = first_row(p, sliver)
                     height = first_row(p, sliver + 1) - row
-                    # The first two slivers fetch what the block after this one needs, half of it each.
-                    ahead = b + step + (sliver - s0) * depth * G2_LINE if sliver - s0 < 2 else NULL
-                    p.team.table.gemm_tile(height, depth, p.slivers + row * k + k0 * height, 1, height, b, G2_PANEL,
-                                           tile, G2_PANEL, k0 > 0, ahead, stride)
+                    p.team.table.gemm_tile(height, depth, sliver_at(p, sliver, k0), 1, height, b, G2_PANEL,
+                                           tile, G2_PANEL, k0 > 0,
+                                           fetch(p, k0, sliver, step, b, sliver - s0, panel == panel1 - 1), stride)
                     if k0 + depth == k:
                         p.team.table.gemm_epilogue(p.e, tile, height,
                                                    min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
@@ -130,6 +151,8 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.tiles = scratch
     p.slivers = scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
     p.n_slivers = up(m, most)
+    p.height = m // p.n_slivers
+    p.taller = m % p.n_slivers
     p.n_chunks = up(p.n_slivers, max(1, CHUNK_ROWS // most))
     p.chunk = up(p.n_slivers, p.n_chunks)
     p.n_chunks = up(p.n_slivers, p.chunk)
