@@ -60,8 +60,7 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
     float *out = scores + G2_MAX_ROWS * G2_BLOCK;          /* [n][ld_out] */
     float m[G2_TILE_ROWS], l[G2_TILE_ROWS];
 
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t d = 0; d < head_dim; d++) queries[d * n + i] = a->q[i * a->ld_q + d];
+    NAMED(transpose)(a->q, a->ld_q, n, head_dim, queries, n);
 
     for (int64_t start = 0; start < a->position + n; start += G2_BLOCK) {
         const float *block = a->blocks[start / G2_BLOCK];

@@ -79,6 +79,37 @@ FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs,
     else switch (m) { EACH_ROW_COUNT(STRIDED) }
 }
 
+/* Squares of G2_VL rows and columns, turned in registers.  Where b has no gaps, as a sliver has none, a
+ * store may run into what the next one writes: whole vectors all the way but for the end. */
+FUNCTION void NAMED(transpose)(const float *a, int64_t lda, int64_t h, int64_t k, float *b, int64_t ldb) {
+    const int64_t end = (k - 1) * ldb + h;
+    for (int64_t i = 0; i < h; i += G2_VL) {
+        const int64_t rows = h - i < G2_VL ? h - i : G2_VL;
+        const int may_run_over = rows == G2_VL || (ldb == h && i == 0);
+        for (int64_t p = 0; p < k; p += G2_VL) {
+            const int64_t columns = k - p < G2_VL ? k - p : G2_VL;
+            const float *from = a + i * lda + p;
+            float *to = b + p * ldb + i;
+            vf r[G2_VL];
+            if (rows < 3) { /* a position or two of keys */
+                for (int64_t j = 0; j < columns; j++)
+                    for (int64_t row = 0; row < rows; row++) to[j * ldb + row] = from[row * lda + j];
+                continue;
+            }
+            UNROLL for (int row = 0; row < G2_VL; row++) {
+                if (row >= rows) r[row] = v_splat(0.0f);
+                else r[row] = columns == G2_VL ? v_load(from + row * lda) : v_load_head(from + row * lda, columns);
+            }
+            v_transpose(r);
+            UNROLL for (int j = 0; j < G2_VL; j++) {
+                if (j >= columns) break;
+                if (may_run_over && (p + j) * ldb + i + G2_VL <= end) v_store(to + j * ldb, r[j]);
+                else v_store_head(to + j * ldb, r[j], rows);
+            }
+        }
+    }
+}
+
 INLINE vf activate(const int kind, vf x) {
     switch (kind) {
     case G2_GELU_TANH: return v_gelu_tanh(x);

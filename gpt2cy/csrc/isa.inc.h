@@ -30,6 +30,7 @@ const g2_table PASTE(g2_table, G2_ISA) = {
     .fused = G2_FUSED,
     .sliver = G2_TILE_ROWS,
     .gemm_tile = NAMED(gemm_tile),
+    .transpose = NAMED(transpose),
     .gemm_epilogue = NAMED(gemm_epilogue),
     .attention = NAMED(attention),
     .layernorm = NAMED(layernorm),

@@ -32,35 +32,17 @@ static inline void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, 
     }
 }
 
-/* h rows of a[., k] to a sliver [k][h]. */
-static inline void g2_pack_sliver(const float *a, int64_t lda, int64_t h, int64_t k, float *sliver) {
-    int64_t p = 0;
-    for (; p + 16 <= k; p += 16)
-        for (int64_t i = 0; i < h; i++) {
-            const float *from = a + i * lda + p;
-            float *to = sliver + p * h + i;
-            for (int j = 0; j < 16; j++) to[j * h] = from[j];
-        }
-    for (; p < k; p++)
-        for (int64_t i = 0; i < h; i++) sliver[p * h + i] = a[i * lda + p];
-}
-
 /* Keys and values of rows first .. first + n - 1 of a sequence, from qkv[rows, 3 C] (the columns after
  * the queries), into the blocks.  keys/values as in g2_attention, for head 0. */
-static inline void g2_append(const g2_sequence *s, const float *qkv, int64_t width, int64_t head_dim,
-                             int64_t keys, int64_t first, int64_t n) {
+static inline void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width,
+                             int64_t head_dim, int64_t keys, int64_t first, int64_t n) {
     for (int64_t done = 0, run; done < n; done += run) { /* a run of positions within one block */
         int64_t position = s->position + first + done, at = position % G2_BLOCK;
         run = G2_BLOCK - at < n - done ? G2_BLOCK - at : n - done;
         float *block = s->blocks[position / G2_BLOCK] + keys;
         float *values = block + width * G2_BLOCK;
         const float *row = qkv + (s->row + first + done) * 3 * width;
-        for (int64_t c = 0; c < width; c += 16) {
-            int64_t columns = width - c < 16 ? width - c : 16;
-            for (int64_t i = 0; i < run; i++)
-                for (int64_t j = 0; j < columns; j++)
-                    block[(c + j) * G2_BLOCK + at + i] = row[i * 3 * width + width + c + j];
-        }
+        table->transpose(row + width, 3 * width, run, width, block + at, G2_BLOCK);
         for (int64_t i = 0; i < run; i++)
             for (int64_t c = 0; c < width; c += head_dim)
                 memcpy(values + c * G2_BLOCK + (at + i) * head_dim, row + i * 3 * width + 2 * width + c,

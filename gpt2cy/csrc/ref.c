@@ -88,6 +88,11 @@ static void gemm_tile_ref(int64_t m, int64_t k, const float *a, int64_t rs, int6
         }
 }
 
+static void transpose_ref(const float *a, int64_t lda, int64_t h, int64_t k, float *b, int64_t ldb) {
+    for (int64_t i = 0; i < h; i++)
+        for (int64_t p = 0; p < k; p++) b[p * ldb + i] = a[i * lda + p];
+}
+
 static void gemm_epilogue_ref(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                               int64_t col) {
     for (int64_t i = 0; i < m; i++) {
@@ -190,6 +195,7 @@ const g2_table g2_table_ref = {
     .fused = 1,
     .sliver = 4,
     .gemm_tile = gemm_tile_ref,
+    .transpose = transpose_ref,
     .gemm_epilogue = gemm_epilogue_ref,
     .attention = attention_ref,
     .layernorm = layernorm_ref,

@@ -146,24 +146,46 @@ INLINE int64_t lanes_in(int64_t n, int j) {
     return left < 0 ? 0 : left > G2_VL ? G2_VL : left;
 }
 
-/* v with lane i + n in lane i; what comes in behind the last lane is never used. */
+/* Lanes of a and b, which count on from a's: list them with EACH_LANE. */
 #if defined(__clang__) || __GNUC__ >= 12
-#define LANES_DOWN(v, n) __builtin_shufflevector(v, v, LANE_NUMBERS(n))
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define LANES_DOWN(v, n) __builtin_shuffle(v, (vi){LANE_NUMBERS(n)})
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-#define LANE(i) ((i) % G2_VL)
 #if G2_VL == 16
-#define LANE_NUMBERS(n)                                                                         \
-    LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3), LANE(n + 4), LANE(n + 5), LANE(n + 6),      \
-        LANE(n + 7), LANE(n + 8), LANE(n + 9), LANE(n + 10), LANE(n + 11), LANE(n + 12),        \
-        LANE(n + 13), LANE(n + 14), LANE(n + 15)
+#define EACH_LANE(F, s)                                                                          \
+    F(0, s), F(1, s), F(2, s), F(3, s), F(4, s), F(5, s), F(6, s), F(7, s), F(8, s), F(9, s),    \
+        F(10, s), F(11, s), F(12, s), F(13, s), F(14, s), F(15, s)
 #elif G2_VL == 8
-#define LANE_NUMBERS(n) \
-    LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3), LANE(n + 4), LANE(n + 5), LANE(n + 6), LANE(n + 7)
+#define EACH_LANE(F, s) F(0, s), F(1, s), F(2, s), F(3, s), F(4, s), F(5, s), F(6, s), F(7, s)
 #else
-#define LANE_NUMBERS(n) LANE(n), LANE(n + 1), LANE(n + 2), LANE(n + 3)
+#define EACH_LANE(F, s) F(0, s), F(1, s), F(2, s), F(3, s)
 #endif
+
+/* r[i] lane j becomes r[j] lane i: blocks of s x s off the diagonal change places, for s = 1, 2, 4, .. */
+#define LOW_LANE(l, s) ((l) & (s) ? G2_VL + ((l) ^ (s)) : (l))
+#define HIGH_LANE(l, s) ((l) & (s) ? G2_VL + (l) : (l) ^ (s))
+#define SWAP_BLOCKS(s)                                                \
+    UNROLL for (int i = 0; i < G2_VL; i++)                            \
+        if ((i & (s)) == 0) {                                         \
+            vf low = r[i], high = r[i + (s)];                         \
+            r[i] = PICK(low, high, EACH_LANE(LOW_LANE, s));           \
+            r[i + (s)] = PICK(low, high, EACH_LANE(HIGH_LANE, s));    \
+        }
+INLINE void v_transpose(vf r[G2_VL]) {
+    SWAP_BLOCKS(1)
+    SWAP_BLOCKS(2)
+#if G2_VL > 4
+    SWAP_BLOCKS(4)
+#endif
+#if G2_VL > 8
+    SWAP_BLOCKS(8)
+#endif
+}
+
+/* v with lane i + n in lane i; what comes in behind the last lane is never used. */
+#define LANES_DOWN(v, n) PICK(v, v, EACH_LANE(LANE_AFTER, n))
+#define LANE_AFTER(l, n) (((l) + (n)) % G2_VL)
 
 INLINE vf v_add(vf a, vf b) { return a + b; }
 

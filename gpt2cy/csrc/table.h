@@ -78,7 +78,7 @@ typedef struct { /* up to `sliver` consecutive queries of one head of one sequen
 /* A transposed query sliver, the scores, and the output sums of one tile. */
 #define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_MAX_HEAD + G2_BLOCK + G2_MAX_HEAD))
 
-typedef struct {
+typedef struct g2_table {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
     int sliver;   /* rows of the register tile that fills the registers */
@@ -89,6 +89,8 @@ typedef struct {
      * and moves it on by `stride` floats. */
     void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                       int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, int64_t stride);
+    /* b[p ldb + i] = a[i lda + p] for i < h, p < k.  Nothing else is written; ldb >= h. */
+    void (*transpose)(const float *a, int64_t lda, int64_t h, int64_t k, float *b, int64_t ldb);
     /* Bias, activation, residual, store: tile[m, 32] to rows row.. and columns col..col+n-1. */
     void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                           int64_t col);

@@ -22,7 +22,7 @@ Numbers: every element is one chain over k; K is never split over threads; see c
 """
 from cython.parallel cimport prange
 
-from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave, g2_pack_sliver
+from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
@@ -34,7 +34,7 @@ cdef enum:
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
 cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one core
-cdef double WORTH_PACKING = 2.0e4  # numbers: packed by the team, else by the calling thread
+cdef double WORTH_PACKING = 6.0e4  # numbers: packed by the team, else by the calling thread
 
 
 cdef struct Product:
@@ -69,8 +69,8 @@ cdef const float *sliver_at(const Product *p, Py_ssize_t sliver, Py_ssize_t k0) 
 
 cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
     cdef Py_ssize_t row = first_row(p, sliver)
-    g2_pack_sliver(p.a + row * p.lda, p.lda, first_row(p, sliver + 1) - row, p.w.k,
-                   <float *>sliver_at(p, sliver, 0))
+    cdef Py_ssize_t height = first_row(p, sliver + 1) - row
+    p.team.table.transpose(p.a + row * p.lda, p.lda, height, p.w.k, <float *>sliver_at(p, sliver, 0), height)
 
 
 cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t step, const float *b,

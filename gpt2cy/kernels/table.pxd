@@ -57,6 +57,7 @@ cdef extern from "table.h" nogil:
         void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                           int64_t ldb, float *c, int64_t ldc, int accumulate,
                           const float *ahead, int64_t stride) noexcept nogil
+        void (*transpose)(const float *a, int64_t lda, int64_t h, int64_t k, float *b, int64_t ldb) noexcept nogil
         void (*gemm_epilogue)(const g2_epilogue *e, const float *tile, int64_t m, int64_t n, int64_t row,
                               int64_t col) noexcept nogil
         void (*attention)(const g2_attention *a) noexcept nogil
@@ -74,8 +75,7 @@ cdef extern from "layout.h" nogil:
     float *g2_element(const g2_packed *w, int64_t k, int64_t n)
     void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, int64_t n0, int64_t columns,
                         float *other, int64_t row_stride, int64_t column_stride, int out)
-    void g2_pack_sliver(const float *a, int64_t lda, int64_t h, int64_t k, float *sliver)
-    void g2_append(const g2_sequence *s, const float *qkv, int64_t width, int64_t head_dim, int64_t keys,
+    void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width, int64_t head_dim, int64_t keys,
                    int64_t first, int64_t n)
     void g2_embed(const g2_rows *tokens, int64_t id, const g2_rows *positions, int64_t position,
                   int64_t width, float *x)

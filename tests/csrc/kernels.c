@@ -163,7 +163,7 @@ static void layouts(void) { /* packing and back, a sliver, keys and values: move
             g2_packed w = {panels, NULL, NULL, k, n, G2_FLOAT32, G2_PANEL, 1};
             g2_copy_packed(&w, 0, k, 0, n, x, n, 1, 0);
             g2_copy_packed(&w, 0, k, 0, n, y, 1, k, 1);
-            g2_pack_sliver(x, n, k, n, s);
+            table->transpose(x, n, k, n, s, k);
             for (int64_t i = 0; i < k; i++)
                 for (int64_t j = 0; j < n; j++) {
                     wrong += x[i * n + j] != y[j * k + i] || *g2_element(&w, i, j) != x[i * n + j];
@@ -176,7 +176,7 @@ static void layouts(void) { /* packing and back, a sliver, keys and values: move
         float *qkv = filled(T * 3 * C, 0), *blocks[3];
         for (int b = 0; b < 3; b++) blocks[b] = guarded(SIZE, 0);
         g2_sequence s = {0, T, position, blocks, SIZE};
-        g2_append(&s, qkv, C, D, 0, 0, T);
+        g2_append(table, &s, qkv, C, D, 0, 0, T);
         for (int64_t i = 0; i < T; i++)
             for (int64_t c = 0; c < C; c++) {
                 int64_t at = (position + i) % G2_BLOCK, head = c / D;

@@ -48,7 +48,8 @@ static int row_of(int sliver) { return sliver * (M / n_slivers()) + (sliver < M 
 
 static void pack(int sliver, int thread) {
     (void)thread;
-    g2_pack_sliver(a + row_of(sliver) * K, K, row_of(sliver + 1) - row_of(sliver), K, slivers + row_of(sliver) * K);
+    int h = row_of(sliver + 1) - row_of(sliver);
+    table->transpose(a + row_of(sliver) * K, K, h, K, slivers + row_of(sliver) * K, h);
 }
 
 static void multiply(int task, int thread) {
@@ -83,7 +84,7 @@ static void append(int task, int thread) {
     (void)thread;
     int first = task * G2_BLOCK - START, end = first + G2_BLOCK;
     first = first < 0 ? 0 : first, end = end > T ? T : end;
-    if (end > first) g2_append(&sequence, qkv, C, D, 0, first, end - first);
+    if (end > first) g2_append(table, &sequence, qkv, C, D, 0, first, end - first);
 }
 
 static void attend(int task, int thread) {
