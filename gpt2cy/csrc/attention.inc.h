@@ -36,6 +36,8 @@ INLINE void weigh(float *score, int64_t visible, float scale, int first, float *
         }
     if (first) {
         *l = lanes_sum(sum);
+    } else if (*m == highest) { /* all would be multiplied by exp(0), which is 1 */
+        *l = *l + lanes_sum(sum);
     } else {
         vf shrink = v_exp(v_splat(*m) - v_splat(highest));
         *l = v_fma(v_splat(*l), shrink, v_splat(lanes_sum(sum)))[0];
@@ -44,12 +46,23 @@ INLINE void weigh(float *score, int64_t visible, float scale, int first, float *
     *m = highest;
 }
 
-/* out[n_queries, head_dim] += weights[n_queries, n_keys] values, panel by panel. */
-INLINE void add_values(int64_t n_queries, int64_t n_keys, const float *weights, const float *values,
+/* out[rows, 32] += weights[rows, k] values, then along the diagonal: see `tile` in gemm.inc.h. */
+#define VALUES_FUNCTION(ROWS)                                                                                \
+    FUNCTION void values_##ROWS(int64_t k, int64_t diagonal, const float *weights, const float *values,      \
+                                int64_t head_dim, float *out, int64_t ld_out, int accumulate) {              \
+        panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, head_dim, out, ld_out, accumulate, NULL, \
+                   0);                                                                                       \
+    }
+EACH_ROW_COUNT(VALUES_FUNCTION)
+
+/* out[n, head_dim] += weights values, panel by panel: `all` keys that every query sees, then `diagonal`
+ * more, the first of which the first query does not see, the second the first two, and so on. */
+INLINE void add_values(int64_t n, int64_t all, int64_t diagonal, const float *weights, const float *values,
                        int64_t head_dim, float *out, int64_t ld_out, int accumulate) {
+#define VALUES(ROWS) \
+    case ROWS: values_##ROWS(all, diagonal, weights, values + col, head_dim, out + col, ld_out, accumulate); break;
     for (int64_t col = 0; col < head_dim; col += G2_PANEL)
-        NAMED(gemm_tile)(n_queries, n_keys, weights, G2_BLOCK, 1, values + col, head_dim, out + col, ld_out,
-                 accumulate, NULL, 0);
+        switch (n) { EACH_ROW_COUNT(VALUES) }
 }
 
 FUNCTION void NAMED(attention)(const g2_attention *a) {
@@ -78,12 +91,9 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
             weigh(scores + i * G2_BLOCK, visible, a->scale, start == 0, m + i, l + i, out + i * ld_out,
                   ld_out);
         }
-        if (all > 0) add_values(n, all, scores, values, head_dim, out, ld_out, start > 0);
-        for (int64_t key = all > 0 ? all : 0; key < last; key++) { /* the diagonal: fewer queries a key */
-            int64_t i = key - all + 1;
-            add_values(n - i, 1, scores + i * G2_BLOCK + key, values + key * head_dim, head_dim,
-                       out + i * ld_out, ld_out, 1);
-        }
+        if (all < 1) all = 1; /* of those that see any */
+        add_values(n - unseen, all, last - all, scores + unseen * G2_BLOCK, values, head_dim, out + unseen * ld_out,
+                   ld_out, start > 0);
     }
     for (int64_t i = 0; i < n; i++) {
         float *y = a->out + i * a->ld_out;

@@ -18,7 +18,7 @@
 
 /* `rows` and, where it can be, `rs` are constants at each call, so the two inner loops vanish and `sum`
  * becomes registers.  Its bounds are constants too: a variable-length array stays in memory. */
-INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
+INLINE void tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
     vf sum[G2_TILE_ROWS][G2_TILE_WIDTH];
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++)
@@ -35,14 +35,23 @@ INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t 
             UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
         }
     }
+    UNROLL for (int p = 0; p < rows - 1; p++, a += ks, b += ldb) { /* row i takes part in the first i of these */
+        if (p >= diagonal) break;
+        vf row[G2_TILE_WIDTH];
+        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
+        UNROLL for (int i = p + 1; i < rows; i++) {
+            vf left = v_splat(a[i * rs]);
+            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+        }
+    }
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
 }
 
 /* All 32 columns, as many at a time as the registers take. */
-INLINE void panel_tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
+INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
     for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL)
-        tile(rows, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead, stride);
+        tile(rows, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead, stride);
 }
 
 #if G2_TILE_ROWS == 14
@@ -53,29 +62,22 @@ INLINE void panel_tile(const int rows, int64_t k, const float *a, int64_t rs, in
 #define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #endif
 
-/* One function a row count and a way of reading `a`: rs = 1 (a sliver) or G2_BLOCK (attention
- * weights) known to the compiler, any other rs not. */
+/* One function a row count and a way of reading `a`: rs = 1 (a sliver) known to the compiler, any other not. */
 #define TILE_FUNCTIONS(ROWS)                                                                        \
     FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, REST) {                      \
-        panel_tile(ROWS, k, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                           \
-    }                                                                                               \
-    FUNCTION void weights_##ROWS(int64_t k, const float *a, REST) {                                 \
-        panel_tile(ROWS, k, a, G2_BLOCK, 1, b, ldb, c, ldc, accumulate, ahead, stride);                     \
+        panel_tile(ROWS, k, 0, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                           \
     }                                                                                               \
     FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, REST) {         \
-        panel_tile(ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);                          \
+        panel_tile(ROWS, k, 0, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);                          \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
 FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
 #define SLIVER(ROWS) \
     case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
-#define WEIGHTS(ROWS) \
-    case ROWS: weights_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define STRIDED(ROWS) \
     case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
     if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
-    else if (rs == G2_BLOCK && ks == 1) switch (m) { EACH_ROW_COUNT(WEIGHTS) }
     else switch (m) { EACH_ROW_COUNT(STRIDED) }
 }
 

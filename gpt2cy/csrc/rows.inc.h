@@ -24,31 +24,62 @@ INLINE vf lanes_add(vf sum, vf term, int64_t n, int j) {
     return n >= G2_LANES ? sum + term : v_head(lanes_in(n, j), sum + term, sum);
 }
 
+enum { NORM_ROWS = G2_VL == 16 ? 4 : 2 }; /* side by side: one row's sums wait for each other */
+
+INLINE void norm_rows(const int rows, const float *x, const float *gamma, const float *beta, float eps, float *y,
+                      int64_t width) {
+    const int64_t whole = width / G2_LANES * G2_LANES, left = width - whole;
+    lanes16 sum[NORM_ROWS], squares[NORM_ROWS];
+    vf mean[NORM_ROWS], scale[NORM_ROWS];
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) sum[i].r[j] = squares[i].r[j] = v_splat(0.0f);
+    for (int64_t c = 0; c < whole; c += G2_LANES)
+        UNROLL for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
+                sum[i].r[j] = sum[i].r[j] + v_load(x + i * width + c + j * G2_VL);
+    UNROLL for (int i = 0; i < rows; i++) {
+        if (left)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
+                sum[i].r[j] = lanes_add(sum[i].r[j], group_load(x + i * width + whole, left, j, 0.0f), left, j);
+        mean[i] = v_splat(lanes_sum(sum[i]) / (float)width);
+    }
+    for (int64_t c = 0; c < whole; c += G2_LANES)
+        UNROLL for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+                vf d = v_load(x + i * width + c + j * G2_VL) - mean[i];
+                squares[i].r[j] = v_fma(d, d, squares[i].r[j]);
+            }
+    UNROLL for (int i = 0; i < rows; i++) {
+        if (left)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+                vf d = group_load(x + i * width + whole, left, j, 0.0f) - mean[i];
+                squares[i].r[j] = v_head(lanes_in(left, j), v_fma(d, d, squares[i].r[j]), squares[i].r[j]);
+            }
+        float variance = lanes_sum(squares[i]) / (float)width;
+        scale[i] = v_splat(1.0f) / v_sqrt(v_splat(variance) + v_splat(eps));
+    }
+    for (int64_t c = 0; c < whole; c += G2_VL) {
+        vf g = v_load(gamma + c), b = beta ? v_load(beta + c) : g;
+        UNROLL for (int i = 0; i < rows; i++) {
+            vf v = (v_load(x + i * width + c) - mean[i]) * scale[i];
+            v_store(y + i * width + c, beta ? v_fma(v, g, b) : v * g);
+        }
+    }
+    if (left)
+        UNROLL for (int i = 0; i < rows; i++)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+                vf v = (group_load(x + i * width + whole, left, j, 0.0f) - mean[i]) * scale[i];
+                vf g = group_load(gamma + whole, left, j, 0.0f);
+                v = beta ? v_fma(v, g, group_load(beta + whole, left, j, 0.0f)) : v * g;
+                group_store(y + i * width + whole, v, left, j);
+            }
+}
+
 FUNCTION void NAMED(layernorm)(const float *x, const float *gamma, const float *beta, float eps, float *y,
                                int64_t rows, int64_t width) {
-    for (int64_t row = 0; row < rows; row++, x += width, y += width) {
-        lanes16 sum = {{{0}}}, squares = {{{0}}};
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
-                sum.r[j] = lanes_add(sum.r[j], group_load(x + i, width - i, j, 0.0f), width - i, j);
-        float mean = lanes_sum(sum) / (float)width;
-        vf m = v_splat(mean);
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf d = group_load(x + i, width - i, j, 0.0f) - m;
-                squares.r[j] = v_head(lanes_in(width - i, j), v_fma(d, d, squares.r[j]), squares.r[j]);
-            }
-        float variance = lanes_sum(squares) / (float)width;
-        vf scale = v_splat(1.0f) / v_sqrt(v_splat(variance) + v_splat(eps));
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                int64_t n = width - i;
-                vf v = (group_load(x + i, n, j, 0.0f) - m) * scale;
-                vf g = group_load(gamma + i, n, j, 0.0f);
-                v = beta ? v_fma(v, g, group_load(beta + i, n, j, 0.0f)) : v * g;
-                group_store(y + i, v, n, j);
-            }
-    }
+    for (; rows >= NORM_ROWS; rows -= NORM_ROWS, x += NORM_ROWS * width, y += NORM_ROWS * width)
+        norm_rows(NORM_ROWS, x, gamma, beta, eps, y, width);
+    for (; rows > 0; rows--, x += width, y += width) norm_rows(1, x, gamma, beta, eps, y, width);
 }
 
 FUNCTION void NAMED(softmax)(const float *x, float *y, int64_t rows, int64_t width) {
