@@ -64,10 +64,10 @@ static inline double g2_now(void) {
 enum { G2_ALIGNMENT = 64 };
 static const size_t G2_HUGE_PAGE = (size_t)2 << 20;
 
-/* 64-byte aligned; from 4 MiB on, aligned to huge pages, which are asked for and not insisted on: the
+/* 64-byte aligned; with `huge`, from 4 MiB on, aligned to huge pages, which are asked for and not insisted on: the
  * processor then walks one page table entry where it walked 512. */
-static inline void *g2_allocate(size_t bytes) {
-    size_t alignment = bytes >= 2 * G2_HUGE_PAGE ? G2_HUGE_PAGE : G2_ALIGNMENT;
+static inline void *g2_allocate(size_t bytes, int huge) {
+    size_t alignment = huge && bytes >= 2 * G2_HUGE_PAGE ? G2_HUGE_PAGE : G2_ALIGNMENT;
     void *p = NULL;
     if (bytes > SIZE_MAX - alignment) return NULL;
 #ifdef _WIN32

@@ -4,11 +4,13 @@
 An arena also knows who uses it: calls that read its weights, or one assignment that writes them.
 Memory handed out is never given back before the arena itself goes, so a pointer into it stays good.
 """
+import os
+
 from libc.stdint cimport SIZE_MAX
 
 
 cdef extern from "host.h" nogil:
-    void *g2_allocate(size_t nbytes)
+    void *g2_allocate(size_t nbytes, int huge)
     void g2_free(void *p)
 
 cdef extern from "guard.h" nogil:
@@ -18,6 +20,7 @@ cdef extern from "guard.h" nogil:
     void g2_write_leave(int *state)
 
 
+cdef int huge_pages = os.environ.get("GPT2CY_HUGE_PAGES") != "0"   # perf/memory.py shows what they give
 cdef long fail_after = -1   # allocations that still succeed; -1: all
 
 
@@ -34,7 +37,7 @@ cdef void *allocate(size_t nbytes) noexcept nogil:
         if fail_after == 0:
             return NULL
         fail_after -= 1
-    return g2_allocate(nbytes)
+    return g2_allocate(nbytes, huge_pages)
 
 
 cdef void deallocate(void *p) noexcept nogil:
