@@ -50,6 +50,14 @@ static inline void g2_append(const g2_table *table, const g2_sequence *s, const 
     }
 }
 
+/* Asks for the lines that an epilogue will write: rows row .. row + m - 1, columns col .. col + 31. */
+static inline void g2_expect(const g2_epilogue *e, int64_t m, int64_t row, int64_t col) {
+    for (int64_t i = row; i < row + m; i++) {
+        float *out = (e->out_rows ? e->out_rows[i] : e->out + i * e->ld_out) + col;
+        __builtin_prefetch(out, 1), __builtin_prefetch(out + G2_LINE, 1);
+    }
+}
+
 /* A table of rows, plain ([rows, C]: panel_stride 32 C, row_stride C, column_stride 1) or packed as the
  * right matrix of a product (column_stride 32). */
 typedef struct {

@@ -22,7 +22,7 @@ Numbers: every element is one chain over k; K is never split over threads; see c
 """
 from cython.parallel cimport prange
 
-from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_fp_enter, g2_fp_leave
+from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_expect, g2_fp_enter, g2_fp_leave
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
@@ -111,6 +111,8 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
                 for sliver in range(s0, s1):
                     row = first_row(p, sliver)
                     height = first_row(p, sliver + 1) - row
+                    if k0 + depth == k:
+                        g2_expect(p.e, height, row, panel * G2_PANEL)
                     p.team.table.gemm_tile(height, depth, sliver_at(p, sliver, k0), 1, height, b, G2_PANEL,
                                            tile, G2_PANEL, k0 > 0,
                                            fetch(p, k0, sliver, step, b, sliver - s0, panel == panel1 - 1), stride)
