@@ -3,15 +3,16 @@
 
 A task is some slivers by some panels, all of K in blocks:
 
-    few rows    each block of a panel meets all slivers before the next block: a weight is read from
-                memory once, in order
-    many        slivers no longer fit the second-level cache: a block's slivers stay there while a group
-                of panels passes
+    few rows    a stays in the second-level cache: each block of a panel meets all slivers before the next
+                block, and a weight is read from memory once, in order
+    many        a does not: a block's slivers stay there while a group of panels passes, and are copied to
+                [K][h] first, so that they are read forwards
 
 Design
 ------
-a is copied to slivers [K][h] first: kernels then read both sides forwards.  Sums of a task wait between
-K blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
+A sliver is a few rows of a, as many as a register tile has.  Copying few rows costs more than it gives: they
+have just been written by the other core, and the copy waits for every line.  Sums of a task wait between K
+blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
 
 Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
 multiplied, the block after it is fetched, evenly over the time of the first two slivers (docs/kernels.md).
@@ -34,7 +35,6 @@ cdef enum:
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
 cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one core
-cdef double WORTH_PACKING = 6.0e4  # numbers: packed by the team, else by the calling thread
 
 
 cdef struct Product:
@@ -43,7 +43,7 @@ cdef struct Product:
     Py_ssize_t lda, m
     const g2_packed *w
     const g2_epilogue *e
-    const float *slivers   # [n_slivers][K][h]
+    float *slivers         # [n_slivers][K][h], or NULL: rows are read where they are
     float *tiles           # TILE_FLOATS a thread
     Py_ssize_t height, taller               # rows of a sliver; slivers of one row more
     Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
@@ -57,6 +57,10 @@ cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
     return (a + b - 1) // b
 
 
+cdef bint in_place(Py_ssize_t m, Py_ssize_t k) noexcept nogil:
+    return m * k <= NEAR_FLOATS
+
+
 cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
     """Where a sliver begins: heights differ by one at most."""
     return sliver * p.height + min(sliver, p.taller)
@@ -64,6 +68,8 @@ cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
 
 cdef const float *sliver_at(const Product *p, Py_ssize_t sliver, Py_ssize_t k0) noexcept nogil:
     cdef Py_ssize_t row = first_row(p, sliver)
+    if p.slivers == NULL:
+        return p.a + row * p.lda + k0
     return p.slivers + row * p.w.k + k0 * (first_row(p, sliver + 1) - row)
 
 
@@ -83,7 +89,7 @@ cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_s
     cdef Py_ssize_t depth = min(p.k_block, p.w.k - k0)
     if nth < 2:
         return b + step + nth * depth * G2_LINE
-    if not last_panel or p.span == 1:
+    if not last_panel or p.slivers == NULL:
         return NULL
     if k0 + depth < p.w.k:
         return sliver_at(p, sliver, k0 + depth)
@@ -98,6 +104,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
     cdef Py_ssize_t stride = G2_PANEL if s1 - s0 == 1 else G2_LINE
     cdef const float *b
     cdef float *tile
+    cdef bint packed = p.slivers != NULL
     cdef fp_mode mode = g2_fp_enter()
     while panel0 < g1:
         panel1 = min(panel0 + p.span, g1)
@@ -113,7 +120,8 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
                     height = first_row(p, sliver + 1) - row
                     if k0 + depth == k:
                         g2_expect(p.e, height, row, panel * G2_PANEL)
-                    p.team.table.gemm_tile(height, depth, sliver_at(p, sliver, k0), 1, height, b, G2_PANEL,
+                    p.team.table.gemm_tile(height, depth, sliver_at(p, sliver, k0),
+                                           1 if packed else p.lda, height if packed else 1, b, G2_PANEL,
                                            tile, G2_PANEL, k0 > 0,
                                            fetch(p, k0, sliver, step, b, sliver - s0, panel == panel1 - 1), stride)
                     if k0 + depth == k:
@@ -151,7 +159,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.w = w
     p.e = e
     p.tiles = scratch
-    p.slivers = scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
+    p.slivers = NULL if in_place(m, w.k) else scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
     p.n_slivers = up(m, most)
     p.height = m // p.n_slivers
     p.taller = m % p.n_slivers
@@ -163,7 +171,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.group = p.n_panels * p.n_chunks // (team.n_threads * TASKS_EACH)
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
     p.n_groups = up(p.n_panels, p.group)
-    p.span = 1 if m * w.k <= NEAR_FLOATS else p.group
+    p.span = 1 if p.slivers == NULL else p.group
 
 
 cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m, const g2_packed *w,
@@ -176,12 +184,10 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
     plan(&p, team, a, lda, m, w, e, scratch)
     p.region = &region
     n_tasks = p.n_chunks * p.n_groups
-    if m == 1:
-        p.slivers = a   # one row is its own sliver
-    elif n == 1 or <double>m * w.k < WORTH_PACKING:
+    if p.slivers != NULL and n == 1:
         for i in range(p.n_slivers):
             pack_one(&p, i)
-    else:
+    elif p.slivers != NULL:
         open_region(&region, n, p.n_slivers)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
             pack_some(&p, i)
@@ -197,4 +203,5 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
 
 cdef Py_ssize_t matmul_scratch(const Team *team, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
     """Floats of scratch for m rows of depth k."""
-    return team.n_threads * <Py_ssize_t>TILE_FLOATS + up(m * k, 16) * 16
+    cdef Py_ssize_t slivers = 0 if in_place(m, k) else up(m * k, 16) * 16
+    return team.n_threads * <Py_ssize_t>TILE_FLOATS + slivers
