@@ -63,7 +63,8 @@ def test_the_program_can_fail(tmp_path):
     shutil.copytree(CSRC, tmp_path / "csrc")
     source = tmp_path / "csrc/rows.inc.h"
     text = source.read_text()
-    wrong = text.replace("lanes_sum(squares[i]) / (float)width", "lanes_sum(squares[i]) * (1.0f / (float)width)")
+    right = "lanes_sum(squares[i]) / (float)width"
+    wrong = text.replace(right, right.replace("/ (float)width", "* (1.0f / (float)width)"))
     assert wrong != text
     source.write_text(wrong)
     objects = []

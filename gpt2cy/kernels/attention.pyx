@@ -51,7 +51,8 @@ cdef void append_one(const Job *job, Py_ssize_t task) noexcept nogil:
     block = s.position // G2_BLOCK + task
     first = max(<Py_ssize_t>0, block * G2_BLOCK - s.position)
     end = min(<Py_ssize_t>s.n_rows, (block + 1) * G2_BLOCK - s.position)
-    g2_append(job.team.table, s, job.qkv, job.n_heads * job.head_dim, job.head_dim, job.layer * s.layer_stride, first, end - first)
+    g2_append(job.team.table, s, job.qkv, job.n_heads * job.head_dim, job.head_dim, job.layer * s.layer_stride,
+              first, end - first)
 
 
 cdef void append_some(const Job *job, int worker) noexcept nogil:
