@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register tile (product/03_registers.c says why), and how rows are cut into slivers. */
+ * The register tile (product/03_registers.c says why, tile.c how), and how rows are cut into slivers. */
 #ifndef TILE_H
 #define TILE_H
 
@@ -8,47 +8,12 @@
 
 enum { COLUMNS = G2_TILE_WIDTH * G2_VL }; /* of a tile; G2_PANEL, 32, is a multiple */
 
-/* c[rows][COLUMNS] (+)= a[rows][k] b[k][COLUMNS], where a[i, p] is a[i rs + p ks].  `rows` is a constant at each call:
- * the loops over i and j vanish, and every sum[i][j] is a register. One step of k loads G2_TILE_WIDTH vectors of b once
- * and uses each for all rows. Where `ahead` is not NULL, a cache line from there on is fetched in each step of k. */
-INLINE void tile(const int rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb, float *c,
-                 int64_t ldc, int accumulate, const float *ahead) {
-    vf sum[G2_TILE_ROWS][G2_TILE_WIDTH];
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++)
-            sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
-    for (; k > 0; k--, a += ks, b += ldb) {
-        vf row[G2_TILE_WIDTH];
-        if (ahead) __builtin_prefetch(ahead, 0, 2), ahead += G2_LINE;
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
-        UNROLL for (int i = 0; i < rows; i++) {
-            vf left = v_splat(a[i * rs]);
-            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
-        }
-    }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
-}
-
-/* The same for any number of rows up to G2_TILE_ROWS, each with code of its own. */
-static inline void any_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb,
-                            float *c, int64_t ldc, int accumulate, const float *ahead) {
-    switch (rows) {
-#define CASE(ROWS) \
-    case ROWS: tile(ROWS, k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead); return;
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#if G2_TILE_ROWS > 6
-        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
-#endif
-    }
-}
-
-/* All 32 columns of a panel, as many at a time as the registers take. */
-static inline void panel_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb,
-                              float *c, int64_t ldc, int accumulate, const float *ahead) {
-    for (int col = 0; col < G2_PANEL; col += COLUMNS)
-        any_tile(rows, k, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead);
-}
+/* c[rows][32] (+)= a[rows][k] b[k][32]: tile.c. */
+void panel_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb, float *c,
+                int64_t ldc, int accumulate, const float *ahead);
+/* The same for as many columns as the registers take. */
+void any_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb, float *c,
+              int64_t ldc, int accumulate, const float *ahead);
 
 /* m rows make as few slivers as the tile allows, of heights that differ by one at most: 16 rows are 8 + 8. */
 static inline int64_t slivers_of(int64_t m) { return (m + G2_TILE_ROWS - 1) / G2_TILE_ROWS; }
@@ -66,8 +31,8 @@ static inline void store(const product *p, const float *sums, int64_t rows, int6
         memcpy(p->c + (row + i) * p->n + col, sums + i * G2_PANEL, (size_t)columns * sizeof(float));
 }
 
-/* All rows of a, transposed sliver by sliver: [k][h] each, one after the other. */
-void pack_slivers(const product *p);
+/* One sliver of a, transposed: [k][h], as in 05_slivers.c. */
+void pack_sliver(const product *p, int64_t sliver);
 /* Panels from .. to - 1 of the product from its packed slivers, as in 07_ahead.c; then `finish` takes each tile. */
 typedef void (*finisher)(const product *p, const float *sums, int64_t rows, int64_t row, int64_t col);
 void panels_ahead(const product *p, int64_t from, int64_t to, float *tiles, finisher finish);

@@ -11,7 +11,7 @@
 #include "../weigh.h"
 
 void transposed(const attention *p) {
-    float *restrict scores = p->scratch;
+    float *scores = p->scratch;
     for (int64_t i = 0; i < p->t; i++) {
         const float *q = p->q + i * p->d;
         float *out = p->out + i * p->d;
@@ -19,10 +19,12 @@ void transposed(const attention *p) {
         for (int64_t c = 0; c < p->d; c++) out[c] = 0.0f;
         for (int64_t start = 0; start <= i; start += G2_BLOCK) {
             int64_t visible = least(i + 1 - start, G2_BLOCK);
-            const float *restrict keys = p->key_blocks + start * p->d;
-            for (int64_t j = 0; j < G2_BLOCK; j++) scores[j] = 0.0f;
+            const float *keys = p->key_blocks + start * p->d;
+            vf sum[G2_BLOCK / G2_VL] = {0};
             for (int64_t c = 0; c < p->d; c++)
-                for (int64_t j = 0; j < G2_BLOCK; j++) scores[j] = fused(q[c], keys[c * G2_BLOCK + j], scores[j]);
+                UNROLL for (int j = 0; j < G2_BLOCK / G2_VL; j++)
+                    sum[j] = v_fma(v_splat(q[c]), v_load(keys + c * G2_BLOCK + j * G2_VL), sum[j]);
+            UNROLL for (int j = 0; j < G2_BLOCK / G2_VL; j++) v_store(scores + j * G2_VL, sum[j]);
             weigh(scores, visible, p->scale, &so_far, out, p->d);
             for (int64_t j = 0; j < visible; j++) add_value(scores[j], p->v + (start + j) * p->d, out, p->d);
         }

@@ -7,20 +7,18 @@
  * an address is one register plus a constant. The copy is m k moves beside m k n multiply-adds. */
 #include "../tile.h"
 
-void pack_slivers(const product *p) {
-    for (int64_t s = 0; s < slivers_of(p->m); s++) {
-        int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;
-        float *sliver = p->slivers + row * p->k;
-        for (int64_t k0 = 0; k0 < p->k; k0 += G2_LINE) /* by cache lines of a */
-            for (int64_t i = 0; i < rows; i++)
-                for (int64_t k = k0; k < k0 + G2_LINE && k < p->k; k++)
-                    sliver[k * rows + i] = p->a[(row + i) * p->k + k];
-    }
+void pack_sliver(const product *p, int64_t s) {
+    int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;
+    float *sliver = p->slivers + row * p->k;
+    for (int64_t k0 = 0; k0 < p->k; k0 += G2_LINE) /* by cache lines of a */
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = k0; k < k0 + G2_LINE && k < p->k; k++)
+                sliver[k * rows + i] = p->a[(row + i) * p->k + k];
 }
 
 void slivers(const product *p) {
     float sums[G2_TILE_ROWS * G2_PANEL];
-    pack_slivers(p);
+    for (int64_t s = 0; s < slivers_of(p->m); s++) pack_sliver(p, s);
     for (int64_t panel = 0; panel < panels_of(p->n); panel++)
         for (int64_t s = 0; s < slivers_of(p->m); s++) {
             int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;

@@ -10,7 +10,7 @@
 enum { K_BLOCK = 384 };
 
 void blocks(const product *p) {
-    pack_slivers(p);
+    for (int64_t s = 0; s < slivers_of(p->m); s++) pack_sliver(p, s);
     for (int64_t panel = 0; panel < panels_of(p->n); panel++)
         for (int64_t k = 0; k < p->k; k += K_BLOCK) {
             int64_t depth = p->k - k < K_BLOCK ? p->k - k : K_BLOCK;

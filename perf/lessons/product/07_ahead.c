@@ -27,6 +27,6 @@ void panels_ahead(const product *p, int64_t from, int64_t to, float *tiles, fini
 }
 
 void ahead(const product *p) {
-    pack_slivers(p);
+    for (int64_t s = 0; s < slivers_of(p->m); s++) pack_sliver(p, s);
     panels_ahead(p, 0, panels_of(p->n), p->tiles, store);
 }

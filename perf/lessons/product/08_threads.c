@@ -13,7 +13,8 @@ void in_parallel(const product *p, finisher finish) {
     int64_t panels = panels_of(p->n), group = panels / (p->threads * 4);
     if (group < 1) group = 1;
     if (group > 8) group = 8;
-    pack_slivers(p);
+#pragma omp parallel for schedule(static) num_threads(p->threads)
+    for (int64_t s = 0; s < slivers_of(p->m); s++) pack_sliver(p, s);
 #pragma omp parallel for schedule(dynamic) num_threads(p->threads)
     for (int64_t from = 0; from < panels; from += group)
         panels_ahead(p, from, from + group < panels ? from + group : panels,
