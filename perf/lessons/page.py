@@ -88,7 +88,7 @@ def attention(path, result):
     head = ["step", *(name for t in lengths for name in (f"ms, T = {t}", "of peak", "scratch"))]
     text = (
         f"One head of {result['head_dim']}, one thread. The share of peak counts the work that causal "
-        "attention needs, so what is computed in vain counts as lost. Scratch is what a call writes to beside "
+        "attention needs, so what is computed in vain is lost. Scratch is what a call writes to besides "
         "its result. "
     )
     return textwrap.fill(text + measured_on(path, result), 120) + "\n\n" + harness.table(head, lines)
