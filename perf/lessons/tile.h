@@ -10,10 +10,10 @@ enum { COLUMNS = G2_TILE_WIDTH * G2_VL }; /* of a tile; G2_PANEL, 32, is a multi
 
 /* c[rows][32] (+)= a[rows][k] b[k][32]: tile.c. */
 void panel_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb, float *c,
-                int64_t ldc, int accumulate, const float *ahead);
+                int64_t ldc, int accumulate, const float *ahead, int64_t stride);
 /* The same for as many columns as the registers take. */
 void any_tile(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b, int64_t ldb, float *c,
-              int64_t ldc, int accumulate, const float *ahead);
+              int64_t ldc, int accumulate, const float *ahead, int64_t stride);
 
 /* m rows make as few slivers as the tile allows, of heights that differ by one at most: 16 rows are 8 + 8. */
 static inline int64_t slivers_of(int64_t m) { return (m + G2_TILE_ROWS - 1) / G2_TILE_ROWS; }

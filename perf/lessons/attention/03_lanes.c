@@ -2,9 +2,9 @@
  *
  * A turning not taken: q . key as a dot product of vectors, 16 partial sums joined at the end.
  *
- * It is what one writes first to make lesson 2 faster, and it is. But joining costs as much as the product of 64 numbers
- * itself, and it needs a rule for the end of a row. The sum is another one than the chain's: these are not the bits of
- * the other lessons.
+ * It is what one writes first to make lesson 2 faster, and it is. But joining costs as much as the product of 64
+ * numbers itself, and it needs a rule for the end of a row. The sum is another one than the chain's: these are not the
+ * bits of the other lessons.
  *
  * scratch: 64 floats. */
 #include "../weigh.h"

@@ -14,7 +14,7 @@
 static void add_values(int64_t rows, int64_t n_keys, const float *weights, const float *values, int64_t d, float *out,
                        int64_t ld_out) {
     for (int64_t c = 0; c < d; c += G2_PANEL)
-        panel_tile(rows, n_keys, weights, G2_BLOCK, 1, values + c, d, out + c, ld_out, 1, NULL);
+        panel_tile(rows, n_keys, weights, G2_BLOCK, 1, values + c, d, out + c, ld_out, 1, NULL, 0);
 }
 
 void tiles(const attention *p) {
@@ -33,13 +33,14 @@ void tiles(const attention *p) {
             int64_t unseen = all < 1 ? 1 - all : 0; /* queries that stand before this block */
             for (int64_t key = 0; key < G2_BLOCK; key += G2_PANEL)
                 panel_tile(rows, d, queries, 1, rows, p->key_blocks + start * d + key, G2_BLOCK, scores + key, G2_BLOCK,
-                           0, NULL);
+                           0, NULL, 0);
             for (int64_t r = unseen; r < rows; r++)
                 weigh(scores + r * G2_BLOCK, least(all + r, G2_BLOCK), p->scale, &so_far[r], out + r * ld_out, ld_out);
             if (all > 0) add_values(rows, all, scores, p->v + start * d, d, out, ld_out);
             for (int64_t key = all > 0 ? all : 0; key < last; key++) { /* the diagonal */
                 int64_t r = key - all + 1;
-                add_values(rows - r, 1, scores + r * G2_BLOCK + key, p->v + (start + key) * d, d, out + r * ld_out, ld_out);
+                add_values(rows - r, 1, scores + r * G2_BLOCK + key, p->v + (start + key) * d, d, out + r * ld_out,
+                           ld_out);
             }
         }
         for (int64_t r = 0; r < rows; r++) {

@@ -12,7 +12,7 @@ void registers(const product *p) {
     for (; j + COLUMNS <= p->n; j += COLUMNS)
         for (int64_t s = 0; s < slivers_of(p->m); s++) {
             int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;
-            any_tile(rows, p->k, p->a + row * p->k, p->k, 1, p->b + j, p->n, p->c + row * p->n + j, p->n, 0, NULL);
+            any_tile(rows, p->k, p->a + row * p->k, p->k, 1, p->b + j, p->n, p->c + row * p->n + j, p->n, 0, NULL, 0);
         }
     for (int64_t i = 0; i < p->m && j < p->n; i++) {
         for (int64_t rest = j; rest < p->n; rest++) p->c[i * p->n + rest] = 0.0f;

@@ -14,7 +14,7 @@ void panels(const product *p) {
         for (int64_t s = 0; s < slivers_of(p->m); s++) {
             int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;
             panel_tile(rows, p->k, p->a + row * p->k, p->k, 1, p->panels + panel * p->k * G2_PANEL, G2_PANEL, sums,
-                       G2_PANEL, 0, NULL);
+                       G2_PANEL, 0, NULL, 0);
             store(p, sums, rows, row, panel * G2_PANEL);
         }
 }

@@ -19,7 +19,7 @@ void blocks(const product *p) {
                 int64_t row = first_row(p->m, s), rows = first_row(p->m, s + 1) - row;
                 float *sums = p->tiles + row * G2_PANEL;
                 panel_tile(rows, depth, p->slivers + row * p->k + k * rows, 1, rows, b, G2_PANEL, sums, G2_PANEL, k > 0,
-                           NULL);
+                           NULL, 0);
                 if (k + depth == p->k) store(p, sums, rows, row, panel * G2_PANEL);
             }
         }

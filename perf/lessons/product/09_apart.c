@@ -13,6 +13,7 @@ void apart(const product *p) {
         int64_t j = 0;
         for (; j + G2_VL <= p->n; j += G2_VL) v_store(c + j, v_gelu_tanh(v_load(c + j) + v_load(p->bias + j)));
         if (j < p->n)
-            v_store_head(c + j, v_gelu_tanh(v_load_head(c + j, p->n - j) + v_load_head(p->bias + j, p->n - j)), p->n - j);
+            v_store_head(c + j, v_gelu_tanh(v_load_head(c + j, p->n - j) + v_load_head(p->bias + j, p->n - j)),
+                         p->n - j);
     }
 }
