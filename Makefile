@@ -18,7 +18,7 @@ lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
 
-.PHONY: help test test-peers test-slow debug-test test-asan test-valgrind demo lint clean sdist dist
+.PHONY: help test test-peers test-slow debug-test test-asan test-valgrind test-neon neon-tools demo lint clean sdist dist
 
 help:
 	@echo "make test         build the sdist, the wheel from it, and test the installed wheel; lint and stubs too"
@@ -27,6 +27,7 @@ help:
 	@echo "make debug-test   the same tests with bounds checks on"
 	@echo "make test-asan    the tests under the address sanitizer"
 	@echo "make test-valgrind    a small forward under valgrind's memcheck"
+	@echo "make test-neon    the C kernels for aarch64, cross-compiled and emulated"
 	@echo "make demo         install the package and run 'gpt2cy demo'"
 	@echo "make lint         ruff and cython-lint"
 	@echo "make clean        remove what was built"
@@ -89,6 +90,15 @@ test-valgrind: dist
 	$(WORK)/venv-valgrind/bin/pip install -q $(DIST)/*.whl
 	cd $(WORK)/away && PYTHONMALLOC=malloc valgrind -q --error-exitcode=9 \
 	  --suppressions=$(ROOT)/tests/valgrind.supp $(WORK)/venv-valgrind/bin/python $(ROOT)/tests/memcheck.py
+
+neon-tools:
+	@command -v aarch64-linux-gnu-gcc > /dev/null && command -v qemu-aarch64 > /dev/null || \
+	  { echo "test-neon needs aarch64-linux-gnu-gcc and qemu-aarch64 (Debian: gcc-aarch64-linux-gnu qemu-user)"; exit 1; }
+
+test-neon: neon-tools dist
+	$(call fresh,venv-neon)
+	$(WORK)/venv-neon/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
+	$(call run,venv-neon)/$(pytest) $(ROOT)/tests/test_csrc.py -k aarch64
 
 demo: dist
 	$(call fresh,venv-demo)

@@ -54,19 +54,25 @@ def test_kernels(tmp_path, compiler, optimisation):
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     said = passes(build(tmp_path, compiler, platform.machine(), optimisation))
-    for kernel in ("gemm_tile", "gemm_epilogue", "rows", "attention", "layouts"):
+    for kernel in ("gemm_tile", "gemm_epilogue", "rows", "attention", "layouts", "golden"):
         assert kernel in said
 
 
-def test_the_program_can_fail(tmp_path):
-    """A kernel that is wrong in the last bit is found."""
+@pytest.mark.parametrize(
+    ("source", "right", "wrong", "found"),
+    [
+        ("rows.inc.h", "(squares[i]) / (float)width", "(squares[i]) * (1.0f / (float)width)", "rows"),
+        ("coefficients.h", "0x1.cc8decp-3f", "0x1.cc8deep-3f", "golden"),
+    ],
+    ids=["one-table", "all-tables"],
+)
+def test_the_program_can_fail(tmp_path, source, right, wrong, found):
+    """A kernel that is wrong in the last bit is found, and so is a change that all tables share."""
     shutil.copytree(CSRC, tmp_path / "csrc")
-    source = tmp_path / "csrc/rows.inc.h"
+    source = tmp_path / "csrc" / source
     text = source.read_text()
-    right = "lanes_sum(squares[i]) / (float)width"
-    wrong = text.replace(right, right.replace("/ (float)width", "* (1.0f / (float)width)"))
-    assert wrong != text
-    source.write_text(wrong)
+    assert text.count(right) == 1
+    source.write_text(text.replace(right, wrong))
     objects = []
     kernels = {**SETTINGS["everywhere"], **SETTINGS[platform.machine()]}
     for path, flags in {tmp_path / "csrc" / name: flags for name, flags in kernels.items()}.items():
@@ -77,7 +83,8 @@ def test_the_program_can_fail(tmp_path):
     subprocess.run(["cc", "-std=gnu11", "-O1", *options], check=True)
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "rows           FAILED" in done.stdout
+    failed = {line.split()[1] for line in done.stdout.splitlines() if line.endswith("FAILED")}
+    assert found in failed
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pthreads")
@@ -92,6 +99,11 @@ def test_no_two_threads_meet(tmp_path, optimisation):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="no cross compiler for aarch64")
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="no qemu-user")
-def test_kernels_on_aarch64(tmp_path):
-    program = build(tmp_path, "aarch64-linux-gnu-gcc", "aarch64", ("-O3",), ["-static"])
-    assert "neon" in passes("qemu-aarch64", program)
+@pytest.mark.parametrize("program", ["kernels", "threads"])
+def test_on_aarch64(tmp_path, program):
+    """NEON, cross-compiled and emulated: the bits of ref there, and the golden ones of x86."""
+    built = build(tmp_path, "aarch64-linux-gnu-gcc", "aarch64", ("-O3",), ["-static"], program)
+    said = passes("qemu-aarch64", built)
+    assert "neon" in said
+    if program == "kernels":
+        assert "neon    golden         ok" in said

@@ -2,6 +2,7 @@
  *
  * Every kernel of every table this processor can run, against ref.c: the same bits where the table is
  * fused, close where it is not.  Buffers end at a page that may not be touched, or begin after one.
+ * Then the bits of a fixed set of inputs, which every fused table of every processor must give.
  * Prints one line a kernel and "N passed, M failed".
  *
  *     cc -O2 -I gpt2cy/csrc tests/csrc/kernels.c gpt2cy/csrc/{ref,cpu,isa_*}.c -lm     (flags: setup.py) */
@@ -190,6 +191,94 @@ static void layouts(void) { /* packing and back, a sliver, keys and values: move
     report("layouts");
 }
 
+/* ---- the same bits on every processor: all kernels on inputs that an integer formula makes, as one hash */
+
+/* Of numerics version 1.  A release that raises G2_NUMERICS_VERSION puts the value that the program prints here. */
+static const uint64_t GOLDEN = 0xb8fc9c960159485cu;
+
+enum { GOLDEN_M = 29, GOLDEN_K = 200, GOLDEN_N = 70, GOLDEN_K_BLOCK = 77, GOLDEN_D = 40, GOLDEN_T = 150 };
+static uint64_t hash;
+static void mix(const float *x, int64_t n) { /* FNV-1a, a float at a time */
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        hash = (hash ^ bits) * 0x100000001b3u;
+    }
+}
+
+/* n multiples of 2^-23 within [-scale, scale): exact where scale is a power of two, rounded once elsewhere. */
+static float *formula(uint32_t seed, int64_t n, float scale) {
+    float *x = malloc((size_t)n * 4);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t h = (uint32_t)i + seed * 0x9e3779b9u; /* the finaliser of MurmurHash3 */
+        h = (h ^ h >> 16) * 0x85ebca6bu, h = (h ^ h >> 13) * 0xc2b2ae35u, h ^= h >> 16;
+        x[i] = ((float)(h >> 8) * 0x1p-23f - 1.0f) * scale;
+    }
+    return x;
+}
+
+/* epilogue(a w): slivers as tall as the table's tile, K in blocks. */
+static void golden_product(int activation) {
+    float *a = formula(1, GOLDEN_M * GOLDEN_K, 1), *b = formula(2, GOLDEN_K * GOLDEN_N, 1);
+    float *bias = formula(3, GOLDEN_N, 1), *residual = formula(4, GOLDEN_M * GOLDEN_N, 8);
+    float *out = formula(5, GOLDEN_M * GOLDEN_N, 0), panels[96 * GOLDEN_K] = {0};
+    float tile[G2_MAX_ROWS * G2_PANEL], sliver[G2_MAX_ROWS * GOLDEN_K];
+    g2_packed w = {panels, NULL, NULL, GOLDEN_K, GOLDEN_N, G2_FLOAT32, G2_PANEL, 1};
+    g2_epilogue e = {bias, activation, residual, GOLDEN_N, out, GOLDEN_N, NULL};
+    g2_copy_packed(&w, 0, GOLDEN_K, 0, GOLDEN_N, b, GOLDEN_N, 1, 0);
+    for (int64_t row = 0, h; row < GOLDEN_M; row += h) {
+        h = GOLDEN_M - row < table->sliver ? GOLDEN_M - row : table->sliver;
+        table->transpose(a + row * GOLDEN_K, GOLDEN_K, h, GOLDEN_K, sliver, h);
+        for (int64_t col = 0; col < GOLDEN_N; col += G2_PANEL) {
+            for (int64_t k = 0; k < GOLDEN_K; k += GOLDEN_K_BLOCK)
+                table->gemm_tile(h, k + GOLDEN_K_BLOCK < GOLDEN_K ? GOLDEN_K_BLOCK : GOLDEN_K - k, sliver + k * h, 1,
+                                 h, g2_element(&w, k, col), G2_PANEL, tile, G2_PANEL, k > 0, NULL, 0);
+            table->gemm_epilogue(&e, tile, h, GOLDEN_N - col < G2_PANEL ? GOLDEN_N - col : G2_PANEL, row, col);
+        }
+    }
+    mix(out, GOLDEN_M * GOLDEN_N);
+    free(a), free(b), free(bias), free(residual), free(out);
+}
+
+static void golden_rows(void) {
+    enum { ROWS = 3, WIDTH = 333, N = ROWS * WIDTH };
+    float *x = formula(6, N, 8), *gamma = formula(7, WIDTH, 1), *beta = formula(8, WIDTH, 1);
+    float *wide = formula(9, N, 95), *y = formula(10, N, 0); /* exp: 0, Inf, and all between */
+    for (int with = 0; with < 2; with++)
+        table->layernorm(x, gamma, with ? beta : NULL, 1e-5f, y, ROWS, WIDTH), mix(y, N);
+    table->softmax(x, y, ROWS, WIDTH), mix(y, N);
+    for (int kind = G2_LINEAR; kind <= G2_RELU; kind++) table->activation(kind, x, y, N), mix(y, N);
+    table->exp(wide, y, N), mix(y, N);
+    free(x), free(gamma), free(beta), free(wide), free(y);
+}
+
+static void golden_attention(void) {
+    enum { D = GOLDEN_D, T = GOLDEN_T, BLOCKS = (T + G2_BLOCK - 1) / G2_BLOCK };
+    float *qkv = formula(11, T * 3 * D, 1), *out = formula(12, T * D, 0), *blocks[BLOCKS];
+    float *scratch = formula(13, G2_ATTENTION_SCRATCH, 0);
+    for (int b = 0; b < BLOCKS; b++) blocks[b] = formula(14, 2 * D * G2_BLOCK + G2_PANEL, 0);
+    g2_sequence s = {0, T, 0, blocks, 0};
+    g2_append(table, &s, qkv, D, D, 0, 0, T);
+    for (int64_t i = 0; i < T; i += table->sliver) {
+        int64_t n = T - i < table->sliver ? T - i : table->sliver;
+        g2_attention job = {qkv + i * 3 * D, 3 * D, n, i, blocks, 0, D * G2_BLOCK, D, 0.75f, out + i * D, D, scratch};
+        table->attention(&job);
+    }
+    mix(out, T * D);
+    for (int b = 0; b < BLOCKS; b++) free(blocks[b]);
+    free(qkv), free(out), free(scratch);
+}
+
+static void golden(void) {
+    hash = 0xcbf29ce484222325u;
+    for (int activation = G2_LINEAR; activation <= G2_RELU; activation++) golden_product(activation);
+    golden_rows();
+    golden_attention();
+    printf("%-7s these bits: 0x%016llx\n", table->name, (unsigned long long)hash);
+    wrong = table->fused && hash != GOLDEN;
+    report("golden");
+}
+
 int main(void) {
     const g2_table *const *tables = g2_tables();
     uint64_t mode = g2_fp_enter();
@@ -197,7 +286,7 @@ int main(void) {
     for (int i = 0; tables[i]; i++) {
         table = tables[i];
         if (!g2_supported(table)) continue;
-        gemm_tile(), gemm_epilogue(), rows(), attention(), layouts();
+        gemm_tile(), gemm_epilogue(), rows(), attention(), layouts(), golden();
     }
     g2_fp_leave(mode);
     printf("%d passed, %d failed\n", passed, failed);
