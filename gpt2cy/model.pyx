@@ -24,7 +24,7 @@ from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 from gpt2cy import _checks
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import plain, reduced
 
 
 cdef class GPT:
@@ -458,10 +458,10 @@ cdef class GPT:
         self.parameters.load(mapping)
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.config,), {"init_std": 0.0}), self.state_dict()
+        return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())
 
     def __setstate__(self, state):
-        self.load_state_dict(state)
+        self.load_state_dict(plain(self, state))
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.arena.nbytes

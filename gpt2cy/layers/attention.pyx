@@ -19,7 +19,7 @@ from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, call_alone, keep_last
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -139,13 +139,14 @@ cdef class Attention:
         cdef Py_ssize_t width = self.c_proj.in_features
         x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
         cdef const float *data = &flat[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.c_attn.arena.enter_read()
         try:
             w = call_alone(lengths, width, 0)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
+            result = &view[0, 0]
             with nogil:
                 memcpy(w.buffers.narrow, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, False, 0, NULL)
@@ -156,11 +157,11 @@ cdef class Attention:
 
     def __reduce__(self):
         arguments = self.c_proj.in_features, self.n_heads
-        return rebuild, (type(self), arguments, {"bias": self.c_attn.bias_data != NULL, **self.scaling}), {
-            "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+        return reduced(self, arguments, {"bias": self.c_attn.bias_data != NULL, **self.scaling}, {
+            "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]})
 
     def __setstate__(self, state):
-        for part, value in zip((self.c_attn, self.c_proj), parts_of(state, "c_attn", "c_proj")):
+        for part, value in zip((self.c_attn, self.c_proj), parts_of(self, state, "c_attn", "c_proj")):
             part.__setstate__(value)
 
     def __sizeof__(self):

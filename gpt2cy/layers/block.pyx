@@ -17,7 +17,7 @@ from gpt2cy.workspace cimport Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef class Block:
@@ -101,13 +101,14 @@ cdef class Block:
         cdef Py_ssize_t width = self.ln_1.n_embd, inner = self.mlp.c_fc.out_features
         x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
         cdef const float *data = &flat[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.ln_1.arena.enter_read()
         try:
             w = call_alone(lengths, width, inner)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
+            result = &view[0, 0]
             with nogil:
                 memcpy(w.buffers.x, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, NULL)
@@ -117,12 +118,12 @@ cdef class Block:
         return out
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.config, self.layer_idx), {}), {
-            name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")}
+        return reduced(self, (self.config, self.layer_idx), {}, {
+            name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")})
 
     def __setstate__(self, state):
         names = "ln_1", "attn", "ln_2", "mlp"
-        for name, value in zip(names, parts_of(state, *names)):
+        for name, value in zip(names, parts_of(self, state, *names)):
             getattr(self, name).__setstate__(value)
 
     def __sizeof__(self):

@@ -17,7 +17,7 @@ from gpt2cy.layers.linear cimport read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import normal_rows, parts_of, rebuild
+from gpt2cy.layers.linear import normal_rows, parts_of, reduced
 
 
 cdef size_t embedding_nbytes(Py_ssize_t num_embeddings, Py_ssize_t n_embd) noexcept nogil:
@@ -97,13 +97,15 @@ cdef class Embedding:
         cdef Workspace w
         ids = _checks.ids("ids", ids, self.num_embeddings)
         flat = ids.reshape(-1)
-        out = np.empty((*ids.shape, self.n_embd), np.float32)
-        view = out.reshape(-1, self.n_embd)
         cdef const int64_t *data = &flat[0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.arena.enter_read()
         try:
             w = begin_call()
+            w.obtain_alone("ids", <size_t>flat.shape[0] * self.n_embd * sizeof(float), 0)
+            out = np.empty((*ids.shape, self.n_embd), np.float32)
+            view = out.reshape(-1, self.n_embd)
+            result = &view[0, 0]
             with nogil:
                 kernel.embed(&w.team, &self.table, data, NULL, NULL, result, flat.shape[0], self.n_embd)
         finally:
@@ -134,10 +136,10 @@ cdef class Embedding:
             self.arena.leave_write()
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.num_embeddings, self.n_embd), {}), {"weight": self.weight}
+        return reduced(self, (self.num_embeddings, self.n_embd), {}, {"weight": self.weight})
 
     def __setstate__(self, state):
-        self.weight, = parts_of(state, "weight")
+        self.weight, = parts_of(self, state, "weight")
 
     def __sizeof__(self):
         return object.__sizeof__(self) + 4 * self.num_embeddings * self.n_embd

@@ -14,7 +14,7 @@ from gpt2cy.layers.linear cimport read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -76,13 +76,15 @@ cdef class LayerNorm:
         cdef Workspace w
         x = _checks.rows("x", x, self.n_embd)
         rows = x.reshape(-1, self.n_embd)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, self.n_embd)
         cdef const float *data = &rows[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.arena.enter_read()
         try:
             w = begin_call()
+            w.obtain_alone("x", x.nbytes, 0)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, self.n_embd)
+            result = &view[0, 0]
             with nogil:
                 self.run(&w.team, data, rows.shape[0], result)
         finally:
@@ -125,11 +127,11 @@ cdef class LayerNorm:
         return write_vector(self.gamma_data if name == "gamma" else self.beta_data, self.n_embd, value)
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.n_embd, self.eps), {"bias": self.beta_data != NULL}), {
-            "gamma": self.gamma, "beta": self.beta}
+        options = {"bias": self.beta_data != NULL}
+        return reduced(self, (self.n_embd, self.eps), options, {"gamma": self.gamma, "beta": self.beta})
 
     def __setstate__(self, state):
-        self.gamma, beta = parts_of(state, "gamma", "beta")
+        self.gamma, beta = parts_of(self, state, "gamma", "beta")
         if self.beta_data != NULL:
             self.beta = beta
 

@@ -17,7 +17,7 @@ from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import ACTIVATIONS
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 KINDS = {"gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
@@ -108,30 +108,31 @@ cdef class MLP:
         cdef Py_ssize_t width = self.c_fc.in_features, inner = self.c_fc.out_features, scratch
         x = _checks.rows("x", x, width)
         rows = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
+        cdef Py_ssize_t n = rows.shape[0]
         self.c_fc.arena.enter_read()
         try:
             w = begin_call()
-            scratch = matmul_scratch(&w.team, rows.shape[0], max(width, inner))
-            w.obtain((rows.shape[0] * inner + scratch + 32) * sizeof(float), NULL)
+            scratch = matmul_scratch(&w.team, n, max(width, inner))
+            w.obtain_alone("x", <size_t>n * width * sizeof(float), (<size_t>n * inner + scratch + 32) * sizeof(float))
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
             b.x = &view[0, 0]
             b.narrow = <float *>&rows[0, 0]   # read only: without a tap nothing is written to it
-            b.wide = w.take_floats(rows.shape[0] * inner)
+            b.wide = w.take_floats(n * inner)
             b.scratch = w.take_floats(scratch)
             with nogil:
-                self.run(&w.team, &b, rows.shape[0], False, 0, NULL)
+                self.run(&w.team, &b, n, False, 0, NULL)
         finally:
             self.c_fc.arena.leave_read()
         return out
 
     def __reduce__(self):
         arguments = self.c_fc.in_features, self.c_fc.out_features, self.activation
-        return rebuild, (type(self), arguments, {"bias": self.c_fc.bias_data != NULL}), {
-            "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+        return reduced(self, arguments, {"bias": self.c_fc.bias_data != NULL}, {
+            "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]})
 
     def __setstate__(self, state):
-        for part, value in zip((self.c_fc, self.c_proj), parts_of(state, "c_fc", "c_proj")):
+        for part, value in zip((self.c_fc, self.c_proj), parts_of(self, state, "c_fc", "c_proj")):
             part.__setstate__(value)
 
     def __sizeof__(self):
