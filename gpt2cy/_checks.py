@@ -275,7 +275,7 @@ def _id_array(name, value, ragged):
 
 
 def _is_list(value):
-    """Whether NumPy would read the value item by item, with items of any kind: a list, or what acts as one."""
+    """Whether NumPy reads the value item by item, items of any kind: a list, or what acts as one."""
     if isinstance(value, (list, tuple)):
         return True
     return isinstance(value, Sequence) and not isinstance(value, (range, memoryview, str, bytes, bytearray))

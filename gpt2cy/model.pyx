@@ -377,7 +377,24 @@ cdef class GPT:
         return outs
 
     def new_cache(self, batch_size=1, capacity=None):
-        """An empty KVCache for this model: `batch_size` slots of `capacity` positions (block_size by default).
+        """An empty cache for this model.
+
+        Parameters
+        ----------
+        batch_size : int
+            Number of slots, up to 2**20: rows of the batches it will be used with.
+        capacity : int, optional
+            Most positions of a slot; `block_size` by default.
+
+        Returns
+        -------
+        KVCache
+            It takes memory as it is filled, not before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
 
         Examples
         --------

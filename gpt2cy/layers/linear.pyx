@@ -16,6 +16,7 @@ from gpt2cy.kernels.table cimport G2_LINEAR, g2_epilogue
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
+from gpt2cy.kernels import host
 
 cdef enum:
     DRAWN_AT_ONCE = 1 << 18   # numbers drawn into one buffer
@@ -23,6 +24,12 @@ cdef enum:
 
 cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil:
     return packed_nbytes(in_features, out_features) + (rounded(out_features * sizeof(float)) if bias else 0)
+
+
+cdef Arena arena_alone(str names, size_t nbytes):
+    """Memory for a layer outside a model; `names` are the arguments that decide how much."""
+    host.require_memory(names, {"weights": nbytes}, "them")
+    return Arena(nbytes)
 
 
 cdef int read_vector(const float *data, Py_ssize_t n, out) except -1:
@@ -107,6 +114,8 @@ cdef class Linear:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -128,7 +137,10 @@ cdef class Linear:
             raise ValueError(f"_matrix: expected {[n_in, n_out]}, got {list(_matrix.shape)}")
         self.in_features = n_in
         self.out_features = n_out
-        self.arena = Arena(linear_nbytes(n_in, n_out, has_bias)) if _arena is None else _arena
+        if _arena is None:
+            self.arena = arena_alone("in_features, out_features", linear_nbytes(n_in, n_out, has_bias))
+        else:
+            self.arena = _arena
         self.matrix = PackedMatrix(n_in, n_out, self.arena) if _matrix is None else _matrix
         if has_bias:
             self.bias_data = self.arena.take_floats(n_out)
@@ -155,7 +167,32 @@ cdef class Linear:
         matmul(team, x, self.in_features, n, &self.matrix.layout, &e, scratch)
 
     def __call__(self, x):
-        """y = x @ weight + bias, for x [..., in] of any real dtype: float32 [..., out]."""
+        """y = x @ weight + bias.
+
+        Parameters
+        ----------
+        x : array_like, [..., in]
+            Any real dtype; computed in float32, NaN and Inf included.
+
+        Returns
+        -------
+        ndarray of float32, [..., out]
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.Linear(3, 2, seed=0)([[0.0, 0.0, 0.0]]).tolist()
+        [[0.0, 0.0]]
+        """
         cdef const float[:, ::1] rows
         cdef float[:, ::1] view
         cdef Workspace w

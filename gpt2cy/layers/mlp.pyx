@@ -11,7 +11,7 @@ import numpy as np
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.gemm cimport matmul_scratch
 from gpt2cy.kernels.table cimport G2_GELU_ERF, G2_GELU_TANH, G2_LINEAR, G2_RELU
-from gpt2cy.layers.linear cimport linear_nbytes
+from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
 from gpt2cy.layers.tap cimport HIDDEN, MLP_OUT, PRE, show
 from gpt2cy.workspace cimport Workspace, begin_call
 
@@ -52,6 +52,8 @@ cdef class MLP:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -73,7 +75,7 @@ cdef class MLP:
         self.activation = _checks.choice("activation", activation, ACTIVATIONS)
         self.kind = KINDS[self.activation]
         if alone:
-            _arena = Arena(mlp_nbytes(width, inner, has_bias))
+            _arena = arena_alone("n_embd, n_inner", mlp_nbytes(width, inner, has_bias))
         self.c_fc = Linear(width, inner, has_bias, _arena=_arena)
         self.c_proj = Linear(inner, width, has_bias, _arena=_arena)
         if alone:
@@ -98,7 +100,32 @@ cdef class MLP:
         kernel.add(team, b.narrow, b.x, n * self.c_proj.out_features, residual)
 
     def __call__(self, x):
-        """Apply to x [..., C] of any real dtype: float32 of the same shape."""
+        """c_proj(activation(c_fc(x))) of each row.
+
+        Parameters
+        ----------
+        x : array_like, [..., C]
+            Any real dtype; computed in float32, NaN and Inf included.
+
+        Returns
+        -------
+        ndarray of float32, x.shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.MLP(4, seed=0)([[0.0] * 4]).tolist()
+        [[0.0, 0.0, 0.0, 0.0]]
+        """
         cdef const float[:, ::1] rows
         cdef float[:, ::1] view
         cdef Workspace w
