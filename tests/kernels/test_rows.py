@@ -115,7 +115,7 @@ def test_exp_at_its_edges(isa):
 
 @pytest.mark.parametrize("kind, limit", [("gelu_tanh", 6.0), ("gelu_erf", 10.0), ("relu", 0.5)])
 def test_activations_are_close(isa, kind, limit):
-    """Relative error in 2**-24 max(1, x**2 / 2), the cost of rounding an exponent; in ulp: csrc/functions.c."""
+    """Relative error in 2**-24 max(1, x**2 / 2), the cost of rounding an exponent (ulp: csrc/functions.c)."""
     x = np.concatenate([np.linspace(-9.5, 9.5, 100_001), np.geomspace(1e-30, 1e4, 2000)]).astype(np.float32)
     exact = TRUTH[kind](x.astype(np.float64))
     result = raw.activation(x, kind, isa=isa)
@@ -129,6 +129,18 @@ def test_layernorm_and_softmax_are_close(isa, width):
     expected = reference.layernorm(x, gamma, beta, 1e-5)
     np.testing.assert_allclose(raw.layernorm(x, gamma, beta, 1e-5, isa=isa), expected, rtol=1e-5, atol=2e-6)
     np.testing.assert_allclose(raw.softmax(x, isa=isa), reference.softmax(x), rtol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 4.0, 30.0])
+@pytest.mark.parametrize("width", [1, 2, 16, 17, 768, 4096])
+def test_softmax_is_within_its_bound(isa, width, scale):
+    """Of docs/numerics.md: rounding of max - x, exp, the sum and the division."""
+    x = (1.0 + scale * numbers(20, width)).astype(np.float32)
+    below = x.max(-1, keepdims=True).astype(np.float64) - x
+    exact = np.exp(-below) / np.exp(-below).sum(-1, keepdims=True)
+    bound = (below + math.log(width) + -(-width // 16) + 8) * 2.0**-24 * exact
+    error = np.abs(raw.softmax(x, isa=isa) - exact)
+    assert (error <= np.where(exact < 1.3e-38, 1.3e-38, 1.001 * bound)).all()
 
 
 def test_softmax_at_its_edges(isa):
