@@ -25,10 +25,10 @@ static const int kinds[FUNCTIONS] = {[GELU_TANH] = G2_GELU_TANH, [GELU_ERF] = G2
  * exponent costs.  `flushed`: a truth of this size or less may be missed by as much, since subnormals are 0. */
 typedef struct { double right, left, scaled, flushed; } limits;
 static const limits fused_limits[FUNCTIONS] = {
-    {1, 1, 1, 1.23e-38}, {2, 150, 5, 3e-38}, {6, 200, 6, 8e-38}, {0, 0, 0, 1.18e-38}, {2.1, 2.1, 2.1, 1.23e-38},
+    {1, 1, 1, 1.23e-38}, {2, 216, 5, 3e-38}, {6.7, 200, 8, 8e-38}, {0, 0, 0, 1.18e-38}, {1.5, 2.5, 2.5, 1.23e-38},
 };
 static const limits base_limits[FUNCTIONS] = {
-    {1, 1, 1, 1.23e-38}, {2, 150, 5, 3e-38}, {6, 250, 6, 8e-38}, {0, 0, 0, 1.18e-38}, {2.1, 2.1, 2.1, 1.23e-38},
+    {1, 1, 1, 1.23e-38}, {2, 216, 5, 3e-38}, {7.4, 255, 8.6, 8e-38}, {0, 0, 0, 1.18e-38}, {1.5, 2.5, 2.5, 1.23e-38},
 };
 
 static double truth(int function, double x) {
