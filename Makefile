@@ -18,12 +18,15 @@ lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
 
-.PHONY: help test test-peers test-slow debug-test test-asan test-valgrind test-neon neon-tools demo lint clean sdist dist
+.PHONY: help test test-peers test-slow test-exhaustive test-csrc debug-test test-asan test-valgrind test-neon neon-tools \
+	demo lint clean sdist dist
 
 help:
 	@echo "make test         build the sdist, the wheel from it, and test the installed wheel; lint and stubs too"
 	@echo "make test-peers   compare with PyTorch and transformers, live"
-	@echo "make test-slow    the tests that take longest: builds, large models"
+	@echo "make test-slow    what takes longer: builds, large models, timing"
+	@echo "make test-exhaustive  all float32, 100,000 rounds of fuzz: half an hour"
+	@echo "make test-csrc    the C kernels alone: guard pages, sanitizers, race detector, another compiler"
 	@echo "make debug-test   the same tests with bounds checks on"
 	@echo "make test-asan    the tests under the address sanitizer"
 	@echo "make test-valgrind    a small forward under valgrind's memcheck"
@@ -62,7 +65,17 @@ test-peers: dist
 test-slow: dist
 	$(call fresh,venv-slow)
 	$(WORK)/venv-slow/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
-	$(call run,venv-slow)/$(pytest) -m slow --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+	$(call run,venv-slow)/$(pytest) -m "slow and not exhaustive" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+test-exhaustive: dist
+	$(call fresh,venv-exhaustive)
+	$(WORK)/venv-exhaustive/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
+	$(call run,venv-exhaustive)/$(pytest) -m exhaustive --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+
+test-csrc: dist
+	$(call fresh,venv-csrc)
+	$(WORK)/venv-csrc/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
+	$(call run,venv-csrc)/$(pytest) -m "not slow" $(ROOT)/tests/test_csrc.py
 
 debug-test: sdist
 	$(call fresh,venv-debug)
@@ -71,8 +84,9 @@ debug-test: sdist
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
 	$(call run,venv-debug)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
 
-# What measures memory, time or the installed files means nothing under a sanitizer.
-UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py, \
+# What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
+UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \
+	%/test_csrc.py, \
 	$(wildcard $(ROOT)/tests/test_*.py)) $(ROOT)/tests/kernels $(ROOT)/tests/layers $(ROOT)/tests/inspection
 
 test-asan: sdist

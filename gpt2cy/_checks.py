@@ -12,6 +12,7 @@ they have the right form already.
 
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -204,7 +205,7 @@ def token_ids(tokens, vocab_size: int, name: str = "tokens") -> tuple[np.ndarray
 
 def token_sequences(sequences, vocab_size: int, name: str = "sequences") -> list[np.ndarray]:
     """Return a private int64 copy [T_i] of each of a list of id sequences of any lengths >= 1."""
-    if isinstance(sequences, (list, tuple)):
+    if _is_list(sequences):
         items = list(sequences)
     else:
         _refuse_text(name, sequences, "a list of token id sequences")
@@ -262,7 +263,7 @@ def _id_array(name, value, ragged):
     with uint64, which NumPy would round to float64.
     """
     _refuse_text(name, value, "integer ids")
-    if not isinstance(value, (list, tuple)):
+    if not _is_list(value):
         return np.asarray(value)
     try:
         array = np.asarray(value)
@@ -273,9 +274,19 @@ def _id_array(name, value, ragged):
     return array
 
 
+def _is_list(value):
+    """Whether NumPy reads the value item by item, items of any kind: a list, or what acts as one."""
+    if isinstance(value, (list, tuple)):
+        return True
+    return isinstance(value, Sequence) and not isinstance(value, (range, memoryview, str, bytes, bytearray))
+
+
 def _refuse_text(name, value, expected):
-    """Raise for text: NumPy would read a bytearray as numbers."""
-    if isinstance(value, (str, bytes, bytearray)):
+    """Raise for text: NumPy would read a bytearray, or a view of one, as numbers."""
+    text = value
+    if isinstance(value, memoryview) and value.itemsize == 1:
+        text = value.obj
+    if isinstance(text, (str, bytes, bytearray)):
         raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
 
 
@@ -286,7 +297,7 @@ def _holds_bool(values):
     if bool in kinds or np.bool_ in kinds:
         return True
     for value in values:
-        if isinstance(value, (list, tuple)):
+        if _is_list(value):
             if _holds_bool(value):
                 return True
         elif isinstance(value, np.ndarray) and value.dtype.kind == "b":
@@ -297,7 +308,7 @@ def _holds_bool(values):
 def _integer_objects(name, array, ragged):
     numbers = np.empty(array.shape, dtype=_OBJECT)
     for position, value in np.ndenumerate(array):
-        if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        if _is_list(value) or (isinstance(value, np.ndarray) and value.ndim):
             raise ValueError(f"{name}: {ragged}")
         number = _index(value)
         if number is None:
@@ -389,7 +400,7 @@ def _refuse_mask(name, value):
 
 def _array(name, value):
     _refuse_mask(name, value)
-    if not isinstance(value, (list, tuple)):
+    if not _is_list(value):
         return np.asarray(value)
     try:
         return np.asarray(value)

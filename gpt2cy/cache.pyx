@@ -181,10 +181,29 @@ cdef class KVCache:
     def truncate(self, n):
         """Keep only the first n positions of every slot; shorter slots stay as they are.
 
+        Blocks that hold none of what is left go back to the system, unless a copy of the cache holds them too.
+
         Parameters
         ----------
-        n : int, or one int a slot
+        n : int, or list or tuple of one int a slot
             From 0 to the slot's length; a single int, to the longest slot's.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If n is no integer, out of range, or not one a slot; nothing has changed then.
+        RuntimeError
+            If a call is using the cache.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.new_cache(batch_size=2)
+        >>> logits = model.next_logits([[1, 2, 3], [4, 5, 6]], cache)
+        >>> cache.truncate([1, 3])
+        >>> cache.lengths
+        [1, 3]
         """
         cdef Py_ssize_t i
         one = not isinstance(n, (list, tuple))
@@ -206,7 +225,23 @@ cdef class KVCache:
             self.leave()
 
     def reset(self):
-        """Forget everything, and give the memory back."""
+        """Forget everything, and give the memory back: the same as ``truncate(0)``.
+
+        Raises
+        ------
+        RuntimeError
+            If a call is using the cache.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([1, 2, 3], cache)
+        >>> cache.reset()
+        >>> cache.lengths, cache.nbytes
+        ([0], 0)
+        """
         self.truncate(0)
 
     cdef sizes(self):
@@ -224,7 +259,31 @@ cdef class KVCache:
         return blocks * self.block_nbytes()
 
     def copy(self):
-        """A cache that goes on from here on its own; blocks are shared until one of the two writes to them."""
+        """A cache that goes on from here on its own; blocks are shared until one of the two writes to them.
+
+        Returns
+        -------
+        KVCache
+            Of the same lengths and capacity; nothing done to one of the two shows in the other.
+
+        Raises
+        ------
+        RuntimeError
+            If a call is using the cache.
+        MemoryError
+            If not even the tables of blocks can be allocated.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([1, 2, 3], cache)
+        >>> branch = cache.copy()
+        >>> logits = model.next_logits([4], branch)
+        >>> cache.lengths, branch.lengths
+        ([3], [4])
+        """
         cdef KVCache other = KVCache(self.sizes(), self.batch_size, self.capacity)
         cdef Slot *mine
         cdef Slot *copy

@@ -24,7 +24,7 @@ from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
 from gpt2cy import _checks
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
-from gpt2cy.layers.linear import rebuild
+from gpt2cy.layers.linear import plain, reduced
 
 
 cdef class GPT:
@@ -377,7 +377,24 @@ cdef class GPT:
         return outs
 
     def new_cache(self, batch_size=1, capacity=None):
-        """An empty KVCache for this model: `batch_size` slots of `capacity` positions (block_size by default).
+        """An empty cache for this model.
+
+        Parameters
+        ----------
+        batch_size : int
+            Number of slots, up to 2**20: rows of the batches it will be used with.
+        capacity : int, optional
+            Most positions of a slot; `block_size` by default.
+
+        Returns
+        -------
+        KVCache
+            It takes memory as it is filled, not before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
 
         Examples
         --------
@@ -458,10 +475,10 @@ cdef class GPT:
         self.parameters.load(mapping)
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.config,), {"init_std": 0.0}), self.state_dict()
+        return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())
 
     def __setstate__(self, state):
-        self.load_state_dict(state)
+        self.load_state_dict(plain(self, state))
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.arena.nbytes

@@ -25,6 +25,7 @@ cdef class Workspace:
     cdef void *take(self, size_t nbytes) except NULL
     cdef float *take_floats(self, Py_ssize_t count) except NULL
     cdef int obtain(self, size_t nbytes, void **home) except -1
+    cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int own_blocks(self, Py_ssize_t width) except -1
 

@@ -17,6 +17,8 @@ from gpt2cy.kernels.memory cimport allocate, deallocate, rounded
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL
 from gpt2cy.kernels.threads cimport join_team, leave_team
 
+from gpt2cy.kernels import host
+
 cdef extern from "guard.h" nogil:
     void *g2_swap(void **pointer, void *with_this)
 
@@ -82,6 +84,11 @@ cdef class Workspace:
         self.size = size
         self.home = home
         return 0
+
+    cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1:
+        """For a call of one layer on the argument `name`: refused before the result or anything else is allocated."""
+        host.require_memory(name, {"result": result, "workspace": nbytes}, "the number of rows")
+        return self.obtain(nbytes, NULL) if nbytes else 0
 
     cdef void *take(self, size_t nbytes) except NULL:
         cdef char *p = self.base + self.used
@@ -155,7 +162,7 @@ cdef Workspace begin_call():
 cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner):
     """A call of one layer outside a model: buffers, and key/value blocks of its own."""
     cdef Workspace w = begin_call()
-    w.obtain(batch_nbytes(&w.team, lengths, width, inner, True), NULL)
+    w.obtain_alone("x", floats(sum(lengths) * width), batch_nbytes(&w.team, lengths, width, inner, True))
     w.lay_out(lengths, width, inner)
     w.own_blocks(width)
     return w

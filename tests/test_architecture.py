@@ -49,6 +49,22 @@ def ours(imports):
     return {item for item in imports if within(item, "gpt2cy") and item != "gpt2cy"}
 
 
+# ---- what CI runs ----------------------------------------------------------------------------------------
+
+
+def always_left_out(source):
+    """What leaves a whole test to `make test-exhaustive`, which CI does not run."""
+    left_out = r"^(?:@pytest\.mark\.exhaustive|@exhaustive|pytestmark.*exhaustive)"
+    return re.findall(left_out, source, re.MULTILINE)
+
+
+def test_every_exhaustive_test_has_a_quick_form():
+    """It is one parameter of a test whose others CI runs, so the test cannot rot unseen."""
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [name for name, source in sources.items() if always_left_out(source)] == []
+    assert always_left_out("@pytest.mark.exhaustive\ndef test_x(): ...")
+
+
 # ---- reading ---------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 """Argument checks: what is accepted, in which form it comes back, and what each message says."""
 
 import array
+import collections
 import math
 import operator
 import re
@@ -261,7 +262,11 @@ def test_every_integer_kind_gives_the_same_ids(dtype, values):
         [np.int8(3), 4],
         [np.array(3), 4],
         array.array("H", [3, 4]),
+        array.array("B", [3, 4]),
         memoryview(np.array([3, 4])),
+        memoryview(np.array([3, 4], np.uint8)),
+        collections.UserList([3, 0, 100]),
+        collections.deque([3, 4]),
         ArrayLike([3, 4]),
     ],
 )
@@ -371,7 +376,12 @@ def test_the_last_id_of_the_vocabulary_is_inside():
         ([1.0, 2.0], "float 1.0 at [0]"),
         ([1, 2.5], "float 2.5 at [1]"),
         ([[1, 2], [3, 4.0]], "float 4.0 at [1, 1]"),
+        (memoryview(b"hello"), "memoryview"),
+        (memoryview(bytearray(b"hello")).cast("b"), "memoryview"),
         ([1, True], "bool True at [1]"),
+        (collections.UserList([1, True]), "bool True at [1]"),
+        (collections.deque([True]), "bool True at [0]"),
+        ([collections.UserList([1, True])], "bool True at [0, 1]"),
         ([True, False], "bool True at [0]"),
         ([[1, 2], (3, False)], "bool False at [1, 1]"),
         ([1, np.True_], "True at [1]"),

@@ -12,6 +12,7 @@ import pytest
 import gpt2cy
 
 CONFIG = gpt2cy.GPTConfig(61, 20, 5, 2, 150)
+exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 posix = pytest.mark.skipif(os.name != "posix", reason="fork and signals as POSIX has them")
 
 
@@ -42,8 +43,7 @@ def in_threads(works):
 
 
 @pytest.mark.parametrize("n_models", [1, 8])
-@pytest.mark.parametrize("calls", [60, pytest.param(1000, marks=pytest.mark.slow)])
-def test_eight_threads(n_models, calls, same_bits):
+def test_eight_threads(n_models, same_bits):
     """THR-02: on one model and on several, results are those of serial calls."""
     models = [model_of(seed) for seed in range(n_models)]
     rows = formula.tokens(CONFIG, 8, 100)
@@ -52,7 +52,7 @@ def test_eight_threads(n_models, calls, same_bits):
     def work(i):
         model = models[i % n_models]
         cache = model.new_cache()
-        for call in range(calls):
+        for call in range(1000):
             cut = 1 + call % 99
             cache.reset()
             same_bits(model(rows[i, :cut], cache), expected[i][:cut])
@@ -115,7 +115,7 @@ def test_a_cache_has_one_call_at_a_time(same_bits):
 
 @posix
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("repeats", [3, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("repeats", [3, pytest.param(200, marks=exhaustive)])
 def test_pools_after_use(python, tmp_path, method, repeats):
     """THR-01: the parent has used its team; the children give the same bits, and none hangs."""
     script = tmp_path / "pool.py"

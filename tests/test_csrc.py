@@ -3,6 +3,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "gpt2cy/csrc"
 SETTINGS = tomllib.loads((CSRC / "build.toml").read_text())
+exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
@@ -87,6 +89,20 @@ def test_the_program_can_fail(tmp_path, source, right, wrong, found):
     assert found in failed
 
 
+@pytest.mark.parametrize("step", [4099, pytest.param(1, marks=exhaustive)])
+def test_functions_of_every_float32(tmp_path, step):
+    """exp, the GELUs, ReLU and softmax: bits of `ref`, and ulp from the truth; shared by two processes."""
+    program = build(tmp_path, "cc", platform.machine(), ("-O3",), program="functions")
+    commands = [[program, str(first * step), str(2 * step)] for first in range(2)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    for process in running:
+        said = process.communicate()[0]
+        assert process.returncode == 0, said
+        assert said.endswith(" passed, 0 failed\n")
+        for function in ("exp", "gelu_tanh", "gelu_erf", "relu", "softmax"):
+            assert re.search(rf"^ref +{function} +ok", said, re.MULTILINE)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pthreads")
 @pytest.mark.parametrize(
     "optimisation", [("-O3",), ("-O1", "-g", "-fsanitize=thread")], ids=["as-built", "tsan"]
@@ -96,7 +112,6 @@ def test_no_two_threads_meet(tmp_path, optimisation):
     passes(build(tmp_path, "cc", platform.machine(), optimisation, program="threads"))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="no cross compiler for aarch64")
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="no qemu-user")
 @pytest.mark.parametrize("program", ["kernels", "threads"])

@@ -3,6 +3,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -38,6 +39,25 @@ def test_the_public_classes_and_functions_have_examples():
     for test in EXAMPLES:
         undocumented.discard("gpt2cy." + test.name.split(".")[-1])
     assert undocumented == set()
+
+
+METHODS = [
+    method
+    for owner in vars(gpt2cy).values()
+    if isinstance(owner, type)
+    for name, method in vars(owner).items()
+    if callable(method) and (not name.startswith("_") or name == "__call__")
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__qualname__)
+def test_public_methods_are_documented(method):
+    """Each has an example, and says what it raises if it takes anything, or points at the one that does."""
+    text = method.__doc__
+    if not re.search(r"^\s*The same as `\w+`", text, re.MULTILINE):
+        assert ">>>" in text
+        takes = method.__name__ == "__call__" or len(inspect.signature(method).parameters) > 1
+        assert not takes or re.search(r"Raises\n|errors are those of", text)
 
 
 def test_readme():

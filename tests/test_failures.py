@@ -100,6 +100,43 @@ def test_a_call_that_cannot_fit_is_refused_before(model):
     assert model.next_logits(tokens[:2]).shape == (2, 500_000)
 
 
+X = np.zeros((1 << 18, 32), np.float32)  # 32 MiB
+ALONE = {
+    "Embedding": lambda: gpt2cy.Embedding(3, 32, seed=0)(np.zeros(1 << 20, np.int8)),
+    "LayerNorm": lambda: gpt2cy.LayerNorm(32)(np.concatenate([X] * 3)),
+    "Linear": lambda: gpt2cy.Linear(32, 100, seed=0)(X),
+    "MLP": lambda: gpt2cy.MLP(32, seed=0)(X),
+    "Attention": lambda: gpt2cy.Attention(32, 2, seed=0)(X.reshape(-1, 64, 32)),
+    "Block": lambda: gpt2cy.Block(gpt2cy.GPTConfig(5, 32, 2, 1, 64), seed=0)(X.reshape(-1, 64, 32)),
+    "gelu": lambda: gpt2cy.gelu(np.concatenate([X] * 3)),
+    "softmax": lambda: gpt2cy.softmax(np.concatenate([X] * 3)),
+}
+HUGE = {
+    "num_embeddings, n_embd": lambda: gpt2cy.Embedding(1 << 20, 1 << 10),
+    "in_features, out_features": lambda: gpt2cy.Linear(1 << 15, 1 << 15),
+    "n_embd": lambda: gpt2cy.LayerNorm(1 << 29),
+    "n_embd, n_inner": lambda: gpt2cy.MLP(1 << 14),
+    "config": lambda: gpt2cy.Block(gpt2cy.GPTConfig(5, 1 << 13, 1 << 7, 1, 4)),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_layer_alone_asks_before_it_takes(monkeypatch, name):
+    """Result and workspace of more than the 65 MiB that are said to be left."""
+    monkeypatch.setattr(host, "available_memory", lambda: 65 << 20)
+    argument = "ids" if name == "Embedding" else "x"
+    said = rf"^{argument}: .*result .* 65 MiB available: reduce the number of rows"
+    with pytest.raises(MemoryError, match=said):
+        ALONE[name]()
+
+
+@pytest.mark.parametrize("names", HUGE)
+def test_a_layer_that_cannot_fit_is_refused_before(monkeypatch, names):
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 30)
+    with pytest.raises(MemoryError, match=rf"^{names}: .*weights .* 1,024 MiB available: reduce them"):
+        HUGE[names]()
+
+
 # ---- what is available
 
 

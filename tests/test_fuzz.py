@@ -13,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import gpt2cy
 from gpt2cy import reference
+from gpt2cy.kernels import host
 
 CONFIG = gpt2cy.GPTConfig(23, 12, 3, 2, 80)
+exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 DOCUMENTED = (TypeError, ValueError, RuntimeError, MemoryError, OverflowError)
 
 
@@ -270,9 +272,10 @@ def targets(model, rng):
     yield lambda a, *b: model.__init__(a, *b)
 
 
-@pytest.mark.parametrize("rounds", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_arguments_that_mean_harm(rounds, same_bits):
-    """Only documented exceptions, and the model is none the worse."""
+@pytest.mark.parametrize("rounds", [3000, pytest.param(100_000, marks=exhaustive)])
+def test_arguments_that_mean_harm(monkeypatch, rounds, same_bits):
+    """Only documented exceptions, and the model is none the worse; of memory there are 200 MiB."""
+    monkeypatch.setattr(host, "available_memory", lambda: 200 << 20)
     rng = random.Random(rounds)
     model = gpt2cy.GPT(CONFIG)
     weights = formula.weights(CONFIG)

@@ -16,6 +16,7 @@ MODEL = gpt2cy.GPT(CONFIG, seed=0)
 X = np.ones((3, 16), np.float32)
 TOKENS = np.arange(70) % 61
 
+exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 
 
@@ -95,7 +96,7 @@ def grown(call, rounds):
 
 
 @linux
-@pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=exhaustive)])
 @pytest.mark.parametrize("name", GOOD)
 def test_good_calls_leave_nothing(name, rounds):
     traced, process = grown(GOOD[name], rounds)
@@ -104,7 +105,7 @@ def test_good_calls_leave_nothing(name, rounds):
 
 
 @linux
-@pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [200, pytest.param(10_000, marks=exhaustive)])
 @pytest.mark.parametrize("name", BAD)
 def test_refused_calls_leave_nothing(name, rounds):
     def call():

@@ -260,7 +260,7 @@ def test_a_serial_build_gives_the_same_bits(tmp_path, python):
     path, _ = build(tmp_path, GPT2CY_OPENMP="0")
     pip("install", "-q", "--no-deps", "--target", tmp_path / "site", path)
     env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    serial = run(sys.executable, "-c", FORWARD + "gpt2cy.show_config()", env=env)
+    serial = run(sys.executable, "-c", FORWARD + "gpt2cy.show_config()", env=env, cwd=tmp_path)
     assert "SERIAL BUILD" in serial
     assert serial.splitlines()[0] == python(FORWARD).strip()
 
@@ -271,7 +271,8 @@ def test_old_numpy(tmp_path, python, wheel):
     path, _ = wheel
     pip("install", "-q", "--no-deps", "--target", tmp_path, path, "numpy==1.26.4")
     code = "import numpy; print(numpy.__version__, end=' ')" + FORWARD
-    out = run(sys.executable, "-c", code, env=os.environ | {"PYTHONPATH": str(tmp_path)}).split()
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    out = run(sys.executable, "-c", code, env=env, cwd=tmp_path).split()  # the tree's package is not there
     assert out == ["1.26.4", *python(FORWARD).split()]
 
 

@@ -84,6 +84,39 @@ def test_an_empty_cache_and_ragged_slots(same_bits):
         same_bits(model.next_logits([[1], [2]], other), expected)
 
 
+class Named(gpt2cy.GPT):
+    """A model with an attribute, whose __new__ takes other arguments."""
+
+    def __new__(cls, name, *sizes):
+        return super().__new__(cls, gpt2cy.GPTConfig(*sizes), seed=0)
+
+    def __init__(self, name, *sizes):
+        self.name = name
+        self.owner = [self]
+
+
+class Tagged(gpt2cy.Linear):
+    tag = None
+
+
+def test_attributes_of_subclasses(same_bits):
+    model = Named("mine", 61, 20, 5, 2, 150)
+    for other in trips(model):
+        assert type(other) is Named
+        assert other.name == "mine"
+        same_bits(other(TOKENS), model(TOKENS))
+    assert pickle.loads(pickle.dumps(model)).owner[0] is not model
+    other = copy.deepcopy(model)
+    assert other.owner[0] is other
+    layer = Tagged(3, 4, seed=0)
+    layer.tag = ["x"]
+    for other in trips(layer):
+        assert (type(other), other.tag) == (Tagged, ["x"])
+        same_bits(other.weight, layer.weight)
+    with pytest.raises(TypeError, match=r"^state: Linear cannot take"):
+        gpt2cy.Linear(3, 4).__setstate__(layer.__reduce__()[2])
+
+
 def test_a_pool_of_spawned_processes(same_bits):
     model = model_of("tied")
     with multiprocessing.get_context("spawn").Pool(2) as pool:

@@ -14,12 +14,12 @@ from libc.string cimport memcpy
 from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
-from gpt2cy.layers.linear cimport linear_nbytes
+from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
 from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
 from gpt2cy.workspace cimport Workspace, call_alone, keep_last
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -71,6 +71,8 @@ cdef class Attention:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -100,7 +102,7 @@ cdef class Attention:
         seed = _checks.seed(seed)
         if alone:
             _checks.matrix_size("n_embd", width, 4 * width)
-            _arena = Arena(attention_nbytes(width, has_bias))
+            _arena = arena_alone("n_embd", attention_nbytes(width, has_bias))
         self.c_attn = Linear(width, 3 * width, has_bias, _arena=_arena)
         self.c_proj = Linear(width, width, has_bias, _arena=_arena)
         if alone:
@@ -130,7 +132,33 @@ cdef class Attention:
         rows.add(team, b.wide, b.x, n * width, residual)
 
     def __call__(self, x):
-        """Attend within x [T, C] or [B, T, C] of any real dtype: float32 of the same shape."""
+        """Attend within each sequence.
+
+        Parameters
+        ----------
+        x : array_like, [T, C] or [B, T, C]
+            Any real dtype; computed in float32, NaN and Inf included.
+            A row sees itself and the rows before it.
+
+        Returns
+        -------
+        ndarray of float32, x.shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.Attention(4, 2, seed=0)([[0.0] * 4] * 3).shape
+        (3, 4)
+        """
         cdef const float[:, ::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
@@ -139,13 +167,14 @@ cdef class Attention:
         cdef Py_ssize_t width = self.c_proj.in_features
         x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
         cdef const float *data = &flat[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.c_attn.arena.enter_read()
         try:
             w = call_alone(lengths, width, 0)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
+            result = &view[0, 0]
             with nogil:
                 memcpy(w.buffers.narrow, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, False, 0, NULL)
@@ -156,11 +185,11 @@ cdef class Attention:
 
     def __reduce__(self):
         arguments = self.c_proj.in_features, self.n_heads
-        return rebuild, (type(self), arguments, {"bias": self.c_attn.bias_data != NULL, **self.scaling}), {
-            "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+        return reduced(self, arguments, {"bias": self.c_attn.bias_data != NULL, **self.scaling}, {
+            "c_attn": self.c_attn.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]})
 
     def __setstate__(self, state):
-        for part, value in zip((self.c_attn, self.c_proj), parts_of(state, "c_attn", "c_proj")):
+        for part, value in zip((self.c_attn, self.c_proj), parts_of(self, state, "c_attn", "c_proj")):
             part.__setstate__(value)
 
     def __sizeof__(self):

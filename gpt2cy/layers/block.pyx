@@ -11,13 +11,14 @@ from libc.string cimport memcpy
 
 from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
+from gpt2cy.layers.linear cimport arena_alone
 from gpt2cy.layers.mlp cimport mlp_nbytes
 from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
 from gpt2cy.workspace cimport Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef class Block:
@@ -42,6 +43,8 @@ cdef class Block:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -60,8 +63,8 @@ cdef class Block:
         self.layer_idx = _checks.integer("layer_idx", layer_idx, 0, config.n_layers - 1)
         seed = _checks.seed(seed)
         if alone:
-            _arena = Arena(2 * layernorm_nbytes(width, bias) + attention_nbytes(width, bias)
-                           + mlp_nbytes(width, inner, bias))
+            _arena = arena_alone("config", 2 * layernorm_nbytes(width, bias) + attention_nbytes(width, bias)
+                                 + mlp_nbytes(width, inner, bias))
         self.ln_1 = LayerNorm(width, config.layer_norm_eps, bias=bias, _arena=_arena)
         self.attn = Attention(
             width, config.n_heads, bias=bias, scale_attn_weights=config.scale_attn_weights,
@@ -92,7 +95,34 @@ cdef class Block:
         show(tap, RESID, layer, b.x, n, width)
 
     def __call__(self, x):
-        """Apply to x [T, C] or [B, T, C] of any real dtype: float32 of the same shape."""
+        """x + attn(ln_1(x)), and to that its mlp(ln_2(.)).
+
+        Parameters
+        ----------
+        x : array_like, [T, C] or [B, T, C]
+            Any real dtype; computed in float32, NaN and Inf included.
+            A row sees itself and the rows before it.
+
+        Returns
+        -------
+        ndarray of float32, x.shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> block = gpt2cy.Block(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> block([[0.0] * 128] * 3).shape
+        (3, 128)
+        """
         cdef const float[:, ::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
@@ -101,13 +131,14 @@ cdef class Block:
         cdef Py_ssize_t width = self.ln_1.n_embd, inner = self.mlp.c_fc.out_features
         x, lengths = _checks.sequences("x", x, width)
         flat = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
         cdef const float *data = &flat[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.ln_1.arena.enter_read()
         try:
             w = call_alone(lengths, width, inner)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
+            result = &view[0, 0]
             with nogil:
                 memcpy(w.buffers.x, data, flat.shape[0] * width * sizeof(float))
                 self.run(&w.team, &w.batch, &w.buffers, NULL)
@@ -117,12 +148,12 @@ cdef class Block:
         return out
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.config, self.layer_idx), {}), {
-            name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")}
+        return reduced(self, (self.config, self.layer_idx), {}, {
+            name: getattr(self, name).__reduce__()[2] for name in ("ln_1", "attn", "ln_2", "mlp")})
 
     def __setstate__(self, state):
         names = "ln_1", "attn", "ln_2", "mlp"
-        for name, value in zip(names, parts_of(state, *names)):
+        for name, value in zip(names, parts_of(self, state, *names)):
             getattr(self, name).__setstate__(value)
 
     def __sizeof__(self):

@@ -13,11 +13,11 @@ from libc.stdint cimport int64_t
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
 from gpt2cy.kernels.table cimport G2_PANEL, g2_rows
-from gpt2cy.layers.linear cimport read_vector
+from gpt2cy.layers.linear cimport arena_alone, read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import normal_rows, parts_of, rebuild
+from gpt2cy.layers.linear import normal_rows, parts_of, reduced
 
 
 cdef size_t embedding_nbytes(Py_ssize_t num_embeddings, Py_ssize_t n_embd) noexcept nogil:
@@ -45,6 +45,8 @@ cdef class Embedding:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind, or an id is outside the table.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -61,7 +63,10 @@ cdef class Embedding:
         seed = _checks.seed(seed)
         self.num_embeddings = n
         self.n_embd = width
-        self.arena = Arena(embedding_nbytes(n, width)) if _arena is None else _arena
+        if _arena is None:
+            self.arena = arena_alone("num_embeddings, n_embd", embedding_nbytes(n, width))
+        else:
+            self.arena = _arena
         self.matrix = _matrix
         if _matrix is None:
             self.plain = self.arena.take_floats(n * width)
@@ -91,19 +96,47 @@ cdef class Embedding:
         return 0
 
     def __call__(self, ids):
-        """Rows of the table for ids [...] of any integer kind: float32 [..., C]."""
+        """Look up the rows of ids.
+
+        Parameters
+        ----------
+        ids : array_like of int, [...]
+            From 0 to num_embeddings - 1.
+
+        Returns
+        -------
+        ndarray of float32, ids.shape + (C,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ids are of the wrong kind, empty or outside the table.
+        MemoryError
+            If the result does not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> table = gpt2cy.Embedding(10, 4, seed=0)
+        >>> table(3).shape, table([[1, 2, 3]]).shape
+        ((4,), (1, 3, 4))
+        """
         cdef const int64_t[::1] flat
         cdef float[:, ::1] view
         cdef Workspace w
         ids = _checks.ids("ids", ids, self.num_embeddings)
         flat = ids.reshape(-1)
-        out = np.empty((*ids.shape, self.n_embd), np.float32)
-        view = out.reshape(-1, self.n_embd)
         cdef const int64_t *data = &flat[0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.arena.enter_read()
         try:
             w = begin_call()
+            w.obtain_alone("ids", <size_t>flat.shape[0] * self.n_embd * sizeof(float), 0)
+            out = np.empty((*ids.shape, self.n_embd), np.float32)
+            view = out.reshape(-1, self.n_embd)
+            result = &view[0, 0]
             with nogil:
                 kernel.embed(&w.team, &self.table, data, NULL, NULL, result, flat.shape[0], self.n_embd)
         finally:
@@ -111,7 +144,17 @@ cdef class Embedding:
         return out
 
     def rows(self, ids):
-        """Read single rows without copying the table: the same as calling the layer."""
+        """Read single rows without copying the table: the same as calling the layer.
+
+        Parameters, result and errors are those of the call.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> table = gpt2cy.Embedding(10, 4, seed=0)
+        >>> bool((table.rows([7, 7]) == table.weight[[7, 7]]).all())
+        True
+        """
         return self(ids)
 
     @property
@@ -134,10 +177,10 @@ cdef class Embedding:
             self.arena.leave_write()
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.num_embeddings, self.n_embd), {}), {"weight": self.weight}
+        return reduced(self, (self.num_embeddings, self.n_embd), {}, {"weight": self.weight})
 
     def __setstate__(self, state):
-        self.weight, = parts_of(state, "weight")
+        self.weight, = parts_of(self, state, "weight")
 
     def __sizeof__(self):
         return object.__sizeof__(self) + 4 * self.num_embeddings * self.n_embd

@@ -15,11 +15,12 @@ cdef elementwise(x, int kind):
     cdef Workspace w
     x = _checks.numbers("x", x)
     flat = x.reshape(-1)
+    w = begin_call()
+    w.obtain_alone("x", x.nbytes, 0)
     out = np.empty(x.shape, np.float32)
     view = out.reshape(-1)
     cdef const float *data = &flat[0]
     cdef float *result = &view[0]
-    w = begin_call()
     with nogil:
         kernel.activation(&w.team, kind, data, result, flat.shape[0])
     return out
@@ -113,11 +114,12 @@ def softmax(x):
         raise ValueError("x: expected shape [..., n], got a single number")
     width = x.shape[x.ndim - 1]
     rows = x.reshape(-1, width)
+    w = begin_call()
+    w.obtain_alone("x", x.nbytes, 0)
     out = np.empty(x.shape, np.float32)
     view = out.reshape(-1, width)
     cdef const float *data = &rows[0, 0]
     cdef float *result = &view[0, 0]
-    w = begin_call()
     with nogil:
         kernel.softmax(&w.team, data, result, rows.shape[0], rows.shape[1])
     return out

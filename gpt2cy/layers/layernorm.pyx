@@ -10,11 +10,11 @@ from libc.string cimport memset
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
 from gpt2cy.kernels.table cimport g2_nearest
-from gpt2cy.layers.linear cimport read_vector, write_vector
+from gpt2cy.layers.linear cimport arena_alone, read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
@@ -42,6 +42,8 @@ cdef class LayerNorm:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -57,7 +59,7 @@ cdef class LayerNorm:
         self.eps = _checks.epsilon("eps", eps)
         self.eps_data = g2_nearest(self.eps, False)
         self.n_embd = n
-        self.arena = Arena(layernorm_nbytes(n, has_beta)) if _arena is None else _arena
+        self.arena = arena_alone("n_embd", layernorm_nbytes(n, has_beta)) if _arena is None else _arena
         self.gamma_data = self.arena.take_floats(n)
         for i in range(n):
             self.gamma_data[i] = 1.0
@@ -70,19 +72,46 @@ cdef class LayerNorm:
         kernel.layernorm(team, x, self.gamma_data, self.beta_data, self.eps_data, y, n, self.n_embd)
 
     def __call__(self, x):
-        """Normalise x [..., C] of any real dtype: float32 of the same shape."""
+        """Normalise each row.
+
+        Parameters
+        ----------
+        x : array_like, [..., C]
+            Any real dtype; computed in float32, NaN and Inf included.
+
+        Returns
+        -------
+        ndarray of float32, x.shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.LayerNorm(2)([[5.0, 5.0]]).tolist()
+        [[0.0, 0.0]]
+        """
         cdef const float[:, ::1] rows
         cdef float[:, ::1] view
         cdef Workspace w
         x = _checks.rows("x", x, self.n_embd)
         rows = x.reshape(-1, self.n_embd)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, self.n_embd)
         cdef const float *data = &rows[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.arena.enter_read()
         try:
             w = begin_call()
+            w.obtain_alone("x", x.nbytes, 0)
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, self.n_embd)
+            result = &view[0, 0]
             with nogil:
                 self.run(&w.team, data, rows.shape[0], result)
         finally:
@@ -125,11 +154,11 @@ cdef class LayerNorm:
         return write_vector(self.gamma_data if name == "gamma" else self.beta_data, self.n_embd, value)
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.n_embd, self.eps), {"bias": self.beta_data != NULL}), {
-            "gamma": self.gamma, "beta": self.beta}
+        options = {"bias": self.beta_data != NULL}
+        return reduced(self, (self.n_embd, self.eps), options, {"gamma": self.gamma, "beta": self.beta})
 
     def __setstate__(self, state):
-        self.gamma, beta = parts_of(state, "gamma", "beta")
+        self.gamma, beta = parts_of(self, state, "gamma", "beta")
         if self.beta_data != NULL:
             self.beta = beta
 

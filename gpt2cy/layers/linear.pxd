@@ -15,5 +15,6 @@ cdef class Linear:
     cdef int draw(self, rng, float std) except -1
 
 cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil
+cdef Arena arena_alone(str names, size_t nbytes)
 cdef int read_vector(const float *data, Py_ssize_t n, out) except -1
 cdef int write_vector(float *data, Py_ssize_t n, const float[:] values) except -1

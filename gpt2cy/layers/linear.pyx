@@ -16,6 +16,7 @@ from gpt2cy.kernels.table cimport G2_LINEAR, g2_epilogue
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
+from gpt2cy.kernels import host
 
 cdef enum:
     DRAWN_AT_ONCE = 1 << 18   # numbers drawn into one buffer
@@ -23,6 +24,12 @@ cdef enum:
 
 cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil:
     return packed_nbytes(in_features, out_features) + (rounded(out_features * sizeof(float)) if bias else 0)
+
+
+cdef Arena arena_alone(str names, size_t nbytes):
+    """Memory for a layer outside a model; `names` are the arguments that decide how much."""
+    host.require_memory(names, {"weights": nbytes}, "them")
+    return Arena(nbytes)
 
 
 cdef int read_vector(const float *data, Py_ssize_t n, out) except -1:
@@ -55,12 +62,30 @@ def normal_rows(rng, Py_ssize_t n, Py_ssize_t width, float std):
 
 
 def rebuild(cls, arguments, options):
-    """What pickle calls: a layer of these arguments, whose weights come next."""
-    return cls(*arguments, **options)
+    """What pickle calls: an object of these arguments, whose weights come next. No __init__ of a subclass runs."""
+    ours = next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == "gpt2cy")
+    return ours.__new__(cls, *arguments, **options)
 
 
-def parts_of(state, *names):
+def reduced(thing, arguments, options, state):
+    """What __reduce__ returns; attributes that a subclass has added go with the state."""
+    added = getattr(thing, "__dict__", None)
+    return rebuild, (type(thing), arguments, options), (state, added) if added else state
+
+
+def plain(thing, state):
+    """The state without a subclass's attributes, which the object gets."""
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[1], dict):
+        return state
+    if not hasattr(thing, "__dict__"):
+        raise TypeError(f"state: {type(thing).__name__} cannot take the attributes of a subclass")
+    vars(thing).update(state[1])
+    return state[0]
+
+
+def parts_of(thing, state, *names):
     """The values of a pickled state that has just these names."""
+    state = plain(thing, state)
     if not isinstance(state, dict) or set(state) != set(names):
         raise ValueError(f"state: expected a dict of {', '.join(names)}, got {type(state).__name__}")
     return [state[name] for name in names]
@@ -89,6 +114,8 @@ cdef class Linear:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -110,7 +137,10 @@ cdef class Linear:
             raise ValueError(f"_matrix: expected {[n_in, n_out]}, got {list(_matrix.shape)}")
         self.in_features = n_in
         self.out_features = n_out
-        self.arena = Arena(linear_nbytes(n_in, n_out, has_bias)) if _arena is None else _arena
+        if _arena is None:
+            self.arena = arena_alone("in_features, out_features", linear_nbytes(n_in, n_out, has_bias))
+        else:
+            self.arena = _arena
         self.matrix = PackedMatrix(n_in, n_out, self.arena) if _matrix is None else _matrix
         if has_bias:
             self.bias_data = self.arena.take_floats(n_out)
@@ -137,22 +167,50 @@ cdef class Linear:
         matmul(team, x, self.in_features, n, &self.matrix.layout, &e, scratch)
 
     def __call__(self, x):
-        """y = x @ weight + bias, for x [..., in] of any real dtype: float32 [..., out]."""
+        """y = x @ weight + bias.
+
+        Parameters
+        ----------
+        x : array_like, [..., in]
+            Any real dtype; computed in float32, NaN and Inf included.
+
+        Returns
+        -------
+        ndarray of float32, [..., out]
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.Linear(3, 2, seed=0)([[0.0, 0.0, 0.0]]).tolist()
+        [[0.0, 0.0]]
+        """
         cdef const float[:, ::1] rows
         cdef float[:, ::1] view
         cdef Workspace w
         x = _checks.rows("x", x, self.in_features)
         rows = x.reshape(-1, self.in_features)
-        out = np.empty((*x.shape[:x.ndim - 1], self.out_features), np.float32)
-        view = out.reshape(-1, self.out_features)
+        cdef Py_ssize_t n = rows.shape[0]
         cdef const float *data = &rows[0, 0]
-        cdef float *result = &view[0, 0]
+        cdef float *result
         self.arena.enter_read()
         try:
             w = begin_call()
-            w.obtain(matmul_scratch(&w.team, rows.shape[0], self.in_features) * sizeof(float) + 64, NULL)
+            w.obtain_alone("x", <size_t>n * self.out_features * sizeof(float),
+                           matmul_scratch(&w.team, n, self.in_features) * sizeof(float) + 64)
+            out = np.empty((*x.shape[:x.ndim - 1], self.out_features), np.float32)
+            view = out.reshape(-1, self.out_features)
+            result = &view[0, 0]
             with nogil:
-                self.run(&w.team, data, rows.shape[0], G2_LINEAR, NULL, result, NULL, <float *>w.base)
+                self.run(&w.team, data, n, G2_LINEAR, NULL, result, NULL, <float *>w.base)
         finally:
             self.arena.leave_read()
         return out
@@ -203,11 +261,11 @@ cdef class Linear:
             self.arena.leave_write()
 
     def __reduce__(self):
-        return rebuild, (type(self), (self.in_features, self.out_features, self.bias_data != NULL), {}), {
-            "weight": self.weight, "bias": self.bias}
+        arguments = self.in_features, self.out_features, self.bias_data != NULL
+        return reduced(self, arguments, {}, {"weight": self.weight, "bias": self.bias})
 
     def __setstate__(self, state):
-        self.weight, bias = parts_of(state, "weight", "bias")
+        self.weight, bias = parts_of(self, state, "weight", "bias")
         if self.bias_data != NULL:
             self.bias = bias
 

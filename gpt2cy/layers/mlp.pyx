@@ -11,13 +11,13 @@ import numpy as np
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.gemm cimport matmul_scratch
 from gpt2cy.kernels.table cimport G2_GELU_ERF, G2_GELU_TANH, G2_LINEAR, G2_RELU
-from gpt2cy.layers.linear cimport linear_nbytes
+from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
 from gpt2cy.layers.tap cimport HIDDEN, MLP_OUT, PRE, show
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import ACTIVATIONS
-from gpt2cy.layers.linear import parts_of, rebuild
+from gpt2cy.layers.linear import parts_of, reduced
 
 KINDS = {"gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
@@ -52,6 +52,8 @@ cdef class MLP:
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or out of range.
+    MemoryError
+        If the weights do not fit the memory that is left.
 
     Examples
     --------
@@ -73,7 +75,7 @@ cdef class MLP:
         self.activation = _checks.choice("activation", activation, ACTIVATIONS)
         self.kind = KINDS[self.activation]
         if alone:
-            _arena = Arena(mlp_nbytes(width, inner, has_bias))
+            _arena = arena_alone("n_embd, n_inner", mlp_nbytes(width, inner, has_bias))
         self.c_fc = Linear(width, inner, has_bias, _arena=_arena)
         self.c_proj = Linear(inner, width, has_bias, _arena=_arena)
         if alone:
@@ -98,7 +100,32 @@ cdef class MLP:
         kernel.add(team, b.narrow, b.x, n * self.c_proj.out_features, residual)
 
     def __call__(self, x):
-        """Apply to x [..., C] of any real dtype: float32 of the same shape."""
+        """c_proj(activation(c_fc(x))) of each row.
+
+        Parameters
+        ----------
+        x : array_like, [..., C]
+            Any real dtype; computed in float32, NaN and Inf included.
+
+        Returns
+        -------
+        ndarray of float32, x.shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x is not of real numbers, of another shape, or empty.
+        MemoryError
+            If result and workspace do not fit the memory that is left.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.MLP(4, seed=0)([[0.0] * 4]).tolist()
+        [[0.0, 0.0, 0.0, 0.0]]
+        """
         cdef const float[:, ::1] rows
         cdef float[:, ::1] view
         cdef Workspace w
@@ -108,30 +135,31 @@ cdef class MLP:
         cdef Py_ssize_t width = self.c_fc.in_features, inner = self.c_fc.out_features, scratch
         x = _checks.rows("x", x, width)
         rows = x.reshape(-1, width)
-        out = np.empty(x.shape, np.float32)
-        view = out.reshape(-1, width)
+        cdef Py_ssize_t n = rows.shape[0]
         self.c_fc.arena.enter_read()
         try:
             w = begin_call()
-            scratch = matmul_scratch(&w.team, rows.shape[0], max(width, inner))
-            w.obtain((rows.shape[0] * inner + scratch + 32) * sizeof(float), NULL)
+            scratch = matmul_scratch(&w.team, n, max(width, inner))
+            w.obtain_alone("x", <size_t>n * width * sizeof(float), (<size_t>n * inner + scratch + 32) * sizeof(float))
+            out = np.empty(x.shape, np.float32)
+            view = out.reshape(-1, width)
             b.x = &view[0, 0]
             b.narrow = <float *>&rows[0, 0]   # read only: without a tap nothing is written to it
-            b.wide = w.take_floats(rows.shape[0] * inner)
+            b.wide = w.take_floats(n * inner)
             b.scratch = w.take_floats(scratch)
             with nogil:
-                self.run(&w.team, &b, rows.shape[0], False, 0, NULL)
+                self.run(&w.team, &b, n, False, 0, NULL)
         finally:
             self.c_fc.arena.leave_read()
         return out
 
     def __reduce__(self):
         arguments = self.c_fc.in_features, self.c_fc.out_features, self.activation
-        return rebuild, (type(self), arguments, {"bias": self.c_fc.bias_data != NULL}), {
-            "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]}
+        return reduced(self, arguments, {"bias": self.c_fc.bias_data != NULL}, {
+            "c_fc": self.c_fc.__reduce__()[2], "c_proj": self.c_proj.__reduce__()[2]})
 
     def __setstate__(self, state):
-        for part, value in zip((self.c_fc, self.c_proj), parts_of(state, "c_fc", "c_proj")):
+        for part, value in zip((self.c_fc, self.c_proj), parts_of(self, state, "c_fc", "c_proj")):
             part.__setstate__(value)
 
     def __sizeof__(self):
