@@ -3,6 +3,7 @@
 
 GPT2CY_DEBUG=1    bounds checks on, little optimisation; show_config() says so
 GPT2CY_OPENMP=0   a serial build, as where the compiler has no OpenMP
+GPT2CY_ABI3=1     one wheel for Python 3.11 and all later ones with a GIL: the stable ABI, somewhat slower to call
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
@@ -24,6 +26,8 @@ CSRC = Path("gpt2cy/csrc")
 BUILD = Path("build")
 DEBUG = os.environ.get("GPT2CY_DEBUG") == "1"
 SERIAL = os.environ.get("GPT2CY_OPENMP") == "0"
+ABI3 = os.environ.get("GPT2CY_ABI3") == "1"
+STABLE_ABI = [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []  # of Python 3.11, the first with buffers in it
 MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
 SETTINGS = tomllib.loads((ROOT / CSRC / "build.toml").read_text())
@@ -48,7 +52,12 @@ DIRECTIVES = {
 def extensions():
     """One extension a .pyx; memoryview support is shared by all of them."""
     headers = [str(path) for path in sorted(CSRC.glob("*.h")) if not path.name.endswith(".inc.h")]
-    options = {"include_dirs": [str(CSRC)], "depends": headers}
+    options = {
+        "include_dirs": [str(CSRC)],
+        "depends": headers,
+        "define_macros": STABLE_ABI,
+        "py_limited_api": ABI3,
+    }
     modules = [
         Extension(".".join(path.with_suffix("").parts), [str(path)], **options)
         for path in sorted(Path("gpt2cy").rglob("*.pyx"))
@@ -85,7 +94,7 @@ class BuildExtensions(build_ext):
     def build_extensions(self):
         stamp = BUILD / "settings.txt"  # of the last build here: after others, nothing of it may be kept
         tools = self.compiler.compiler_so, self.compiler.linker_so, sys.version
-        settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL, tools))
+        settings = repr((DIRECTIVES, CFLAGS, LDFLAGS, KERNELS, SERIAL, ABI3, tools))
         if not stamp.exists() or stamp.read_text() != settings:
             stamp.unlink(missing_ok=True)
             self.force = True
@@ -97,7 +106,7 @@ class BuildExtensions(build_ext):
             module.extra_compile_args = [*CFLAGS, *openmp[0]]
             module.extra_link_args = [*LDFLAGS, *openmp[1]]
             if module.name == "gpt2cy.kernels.dispatch":
-                module.define_macros = macros
+                module.define_macros = [*STABLE_ABI, *macros]
                 module.depends = [str(path) for path in sorted(CSRC.iterdir())]
                 module.extra_objects = self.kernel_objects()
         super().build_extensions()
@@ -142,5 +151,11 @@ class BuildExtensions(build_ext):
         return kind if openmp[0] else kind + ", SERIAL: no OpenMP"
 
 
+if ABI3 and sysconfig.get_config_var("Py_GIL_DISABLED"):
+    sys.exit("GPT2CY_ABI3=1: a free-threaded Python has no stable ABI; build without it")
 os.chdir(ROOT)
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": BuildExtensions},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
+)
