@@ -172,6 +172,8 @@ class BuildExtensions(build_ext):
         return kind if openmp[0] else kind + ", SERIAL: no OpenMP"
 
 
+if LEVEL not in ("0", "1", "2", "3"):
+    sys.exit(f"GPT2CY_OPTIMISE: expected 0, 1, 2 or 3, got {LEVEL!r}")
 if ABI3 and sysconfig.get_config_var("Py_GIL_DISABLED"):
     sys.exit("GPT2CY_ABI3=1: a free-threaded Python has no stable ABI; build without it")
 os.chdir(ROOT)
