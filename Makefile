@@ -18,8 +18,11 @@ lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
 
-.PHONY: help test test-peers test-slow test-exhaustive test-csrc debug-test test-asan test-valgrind test-neon neon-tools \
-	demo lint clean sdist dist
+# Targets of their own.
+ELSEWHERE := --ignore=$(ROOT)/tests/peers --ignore=$(ROOT)/tests/builds
+
+.PHONY: help test test-peers test-slow test-exhaustive test-csrc test-builds test-builds-quick debug-test test-asan \
+	test-valgrind test-neon neon-tools demo lint clean sdist dist
 
 help:
 	@echo "make test         build the sdist, the wheel from it, and test the installed wheel; lint and stubs too"
@@ -27,6 +30,8 @@ help:
 	@echo "make test-slow    what takes longer: builds, large models, timing"
 	@echo "make test-exhaustive  all float32, 100,000 rounds of fuzz: half an hour"
 	@echo "make test-csrc    the C kernels alone: guard pages, sanitizers, race detector, another compiler"
+	@echo "make test-builds  every compiler, option and Python (PYTHONS=\"python3.11 python3.13 ...\"): the same bits"
+	@echo "make test-builds-quick    three of those builds: clang, gcc without optimisation or OpenMP, the stable ABI"
 	@echo "make debug-test   the same tests with bounds checks on"
 	@echo "make test-asan    the tests under the address sanitizer"
 	@echo "make test-valgrind    a small forward under valgrind's memcheck"
@@ -55,22 +60,29 @@ test: dist
 	  echo "GPT2CY_ISA=$$isa"; \
 	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
 	done
-	$(call run,venv-test)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+	$(call run,venv-test)/$(pytest) -m "not slow" $(ELSEWHERE) $(ROOT)/tests
 
 test-peers: dist
 	$(call fresh,venv-peers)
 	$(WORK)/venv-peers/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/peers/requirements.txt
 	$(call run,venv-peers)/$(pytest) $(ROOT)/tests/peers $(call paths,tests/test_checks.py tests/test_bad_input.py)
 
+# The test modules are this environment's; what they test is in others, of their own.
+test-builds test-builds-quick: dist
+	$(call fresh,venv-builds)
+	$(WORK)/venv-builds/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/builds/requirements.txt
+	$(call run,venv-builds)/$(pytest) $(if $(findstring quick,$@),-m "not slow",) -rs -o faulthandler_timeout=0 \
+	  $(ROOT)/tests/builds
+
 test-slow: dist
 	$(call fresh,venv-slow)
 	$(WORK)/venv-slow/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
-	$(call run,venv-slow)/$(pytest) -m "slow and not exhaustive" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+	$(call run,venv-slow)/$(pytest) -m "slow and not exhaustive" $(ELSEWHERE) $(ROOT)/tests
 
 test-exhaustive: dist
 	$(call fresh,venv-exhaustive)
 	$(WORK)/venv-exhaustive/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
-	$(call run,venv-exhaustive)/$(pytest) -m exhaustive --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+	$(call run,venv-exhaustive)/$(pytest) -m exhaustive $(ELSEWHERE) $(ROOT)/tests
 
 test-csrc: dist
 	$(call fresh,venv-csrc)
@@ -82,7 +94,7 @@ debug-test: sdist
 	rm -rf $(WORK)/debug
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
-	$(call run,venv-debug)/$(pytest) -m "not slow" --ignore=$(ROOT)/tests/peers $(ROOT)/tests
+	$(call run,venv-debug)/$(pytest) -m "not slow" $(ELSEWHERE) $(ROOT)/tests
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
 UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \

@@ -60,6 +60,8 @@ def show_config() -> dict:
             print(f"  {key:16} {', '.join(value) if isinstance(value, list) else value}")
     if "debug" in dispatch.build():
         print("  *** DEBUG BUILD: bounds checks on, slow. Build without GPT2CY_DEBUG for speed. ***")
+    if "NOT OPTIMISED" in dispatch.build():
+        print("  *** SLOW BUILD: not optimised. Build without GPT2CY_OPTIMISE for speed. ***")
     if config["openmp"] is None:
         print("  *** SERIAL BUILD: no OpenMP, one thread. ***")
     return config

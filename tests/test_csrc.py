@@ -49,8 +49,8 @@ def passes(*command):
 @pytest.mark.skipif(os.name != "posix", reason="guard pages by mmap")
 @pytest.mark.parametrize(
     ("compiler", "optimisation"),
-    [("cc", ("-O3",)), ("cc", ("-O0",)), ("cc", SANITIZED), ("clang", ("-O3",))],
-    ids=["as-built", "not-optimised", "sanitized", "clang"],
+    [("cc", ("-O3",)), ("cc", ("-O0",)), ("cc", SANITIZED), ("clang", ("-O3",)), ("musl-gcc", ("-O3",))],
+    ids=["as-built", "not-optimised", "sanitized", "clang", "musl"],
 )
 def test_kernels(tmp_path, compiler, optimisation):
     if shutil.which(compiler) is None:

@@ -2,13 +2,10 @@
 """What is installed: its size, its instructions, its dependencies, and what it says about itself."""
 
 import importlib.metadata
-import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -166,6 +163,7 @@ def test_show_config(capsys):
         ("debug, bounds checks on", 201511, ["DEBUG BUILD"]),
         ("optimised, SERIAL: no OpenMP", 0, ["SERIAL BUILD"]),
         ("debug, bounds checks on, SERIAL: no OpenMP", 0, ["DEBUG BUILD", "SERIAL BUILD"]),
+        ("NOT OPTIMISED: -O0, SERIAL: no OpenMP", 0, ["SLOW BUILD", "SERIAL BUILD"]),
     ],
 )
 def test_a_slow_build_says_so_loudly(monkeypatch, capsys, build, openmp, loud):
@@ -211,84 +209,3 @@ def test_headers_give_no_warning(tmp_path, header, flags):
     source = tmp_path / "header.c"
     source.write_text(f'#define G2_VL 4\n#include "{header}"\nint main(void) {{ return 0; }}\n')
     run("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *flags, source)
-
-
-# ---- builds ----------------------------------------------------------------------------------------------
-
-
-def copy_of_the_tree(target):
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
-        shutil.copy(ROOT / name, target)
-    shutil.copytree(ROOT / "gpt2cy", target / "gpt2cy", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    return target
-
-
-def pip(*arguments, check=True, **environment):
-    """Run pip; what it printed."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GPT2CY_")} | environment
-    command = [sys.executable, "-m", "pip", *map(str, arguments)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def build(folder, **environment):
-    """The wheel of a fresh copy of the tree, and what its build printed."""
-    tree = folder / "tree"
-    tree.mkdir()
-    said = pip("wheel", "-v", "--no-deps", "-w", folder, copy_of_the_tree(tree), **environment)
-    return next(folder.glob("*.whl")), said
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.mark.slow
-def test_wheel(wheel):
-    path, said = wheel
-    assert path.stat().st_size < MOST_BYTES
-    names = zipfile.ZipFile(path).namelist()
-    assert {Path(name).suffix for name in names if name.startswith("gpt2cy/")} == KINDS
-    assert "isa_base.c" in said or platform.machine() != "x86_64"
-    assert [line for line in said.splitlines() if "warning:" in line and "csrc/" in line] == []
-
-
-@pytest.mark.slow
-def test_a_serial_build_gives_the_same_bits(tmp_path, python):
-    path, _ = build(tmp_path, GPT2CY_OPENMP="0")
-    pip("install", "-q", "--no-deps", "--target", tmp_path / "site", path)
-    env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    serial = run(sys.executable, "-c", FORWARD + "gpt2cy.show_config()", env=env, cwd=tmp_path)
-    assert "SERIAL BUILD" in serial
-    assert serial.splitlines()[0] == python(FORWARD).strip()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="NumPy 1 has no wheels for this Python")
-def test_old_numpy(tmp_path, python, wheel):
-    path, _ = wheel
-    pip("install", "-q", "--no-deps", "--target", tmp_path, path, "numpy==1.26.4")
-    code = "import numpy; print(numpy.__version__, end=' ')" + FORWARD
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    out = run(sys.executable, "-c", code, env=env, cwd=tmp_path).split()  # the tree's package is not there
-    assert out == ["1.26.4", *python(FORWARD).split()]
-
-
-@pytest.mark.slow
-def test_a_performance_hint_ends_the_build(tmp_path):
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    package = tmp_path / "gpt2cy"
-    package.mkdir()
-    shutil.copy(ROOT / "gpt2cy" / "_version.py", package)
-    shutil.copytree(ROOT / "gpt2cy" / "csrc", package / "csrc")
-    (package / "__init__.py").touch()
-    (package / "hinted.pyx").write_text(
-        "cdef void callee() except * nogil:\n    pass\n\ndef caller():\n    with nogil:\n        callee()\n"
-    )
-    for _ in range(2):  # also the second time, when the C is there already
-        said = pip("wheel", "-v", "--no-deps", "-w", tmp_path, tmp_path, check=False)
-        assert "Cython gives performance hints" in said
-    assert list(tmp_path.glob("*.whl")) == []

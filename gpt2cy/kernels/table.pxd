@@ -5,13 +5,14 @@ from libc.stdint cimport int32_t, int64_t
 
 cdef extern from *:
     """
-    /* Before each parallel loop Cython asks PyGILState_Check whether this thread has the GIL, to release it.
-     * Before Python 3.12 the answer is always yes once a sub-interpreter has existed or the interpreter is
-     * ending, and releasing what one does not have ends the process. Our loops never have it. */
-    #if PY_VERSION_HEX < 0x030C0000 && !defined(Py_LIMITED_API)
-    #undef PyGILState_Check
-    #define PyGILState_Check() 0
-    #endif
+    /* Before each parallel loop of a nogil function Cython asks whether this thread has the GIL, to release it.
+     * Our loops never have it.  The asking is not harmless: before Python 3.12 the answer is yes once there has been a
+     * sub-interpreter, and releasing what one does not have ends the process; and in the stable ABI before 3.13 there
+     * is no answer, so that the GIL is taken first.  So the call becomes "nothing was released".  The definition of
+     * the same function, known by its (void), keeps its body under another name. */
+    #define __Pyx_SaveUnknownThread(...) G2_SAVE_ ## __VA_ARGS__
+    #define G2_SAVE_ (1 ? (__Pyx_UnknownThreadState){0} : g2_save_unknown_thread())
+    #define G2_SAVE_void g2_save_unknown_thread(void)
     """
 
 cdef extern from "table.h" nogil:
