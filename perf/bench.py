@@ -125,6 +125,11 @@ class Bench:
         self.rows += new
         return new
 
+    def limit(self, name):
+        """The median of a limit so far; None where it was not measured."""
+        taken = sum(self.taken.get(name, []), [])
+        return harness.figures(taken)["median"] if taken else None
+
     def finish(self, **more):
         """Write the file."""
         found = {name: harness.figures(sum(taken, [])) for name, taken in self.taken.items() if any(taken)}
