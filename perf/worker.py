@@ -4,6 +4,7 @@
     {"do": "load", "weights": FILE.npz, "config": {...}}                   -> {"versions": {...}}
     {"do": "answer", "call": CALL, "tokens": FILE.npy, "output": FILE}     -> {}; the result is in the output file
     {"do": "time", "call": CALL, "tokens": FILE.npy, "seconds": s}         -> {"ms": median}: after a call to warm up
+    {"do": "huge_pages"}                                                   -> {"bytes": of this process, or null}
     anything that fails                                                    -> {"error": "..."}
 
 CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), or attention.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import harness
 import numpy as np
+import resident
 
 # CALL -> a function without arguments of an engine and its input: what has to be ready first is done here.
 CALLS = {
@@ -46,6 +48,9 @@ class Session:
 
     def time(self, call, tokens, seconds):
         return {"ms": harness.time_ms(CALLS[call](self.engine, np.load(tokens)), seconds)}
+
+    def huge_pages(self):
+        return {"bytes": resident.huge_pages()}
 
 
 def read(path):
