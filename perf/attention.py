@@ -4,10 +4,10 @@
     python perf/attention.py --quick
     python perf/attention.py --torch /path/to/a/python/that/has/torch
 
-Causal attention of one sequence, 12 heads of 64, keys and values already in their blocks. Flops are those of the
-causal half: 4 C for each pair of a query and a key that it sees. Beside it PyTorch's scaled_dot_product_attention
-(is_causal) on the same numbers, where torch can be imported here or in the interpreter given: in a process of
-its own, in turns.
+Causal attention of one sequence, 12 heads of 64, keys and values already in their blocks. Flops are those of
+the causal half: 4 C for each pair of a query and a key that it sees. Beside it PyTorch's
+scaled_dot_product_attention (is_causal) on the same numbers, where torch can be imported here or in the
+interpreter given: in a process of its own, in turns.
 
 Memory: the resident peak of one call of a one-layer model, less its logits, at each length.
 """
@@ -109,11 +109,11 @@ def measure(run, workers, length, args):
 def workspace(lengths):
     """[(T, bytes)]: the resident peak of a one-layer model's call, less the logits."""
     config = gpt2cy.GPTConfig(16, WIDTH, N_HEADS, 1, max(lengths))
-    model = gpt2cy.GPT(config, seed=0)
-    model([0])
     found = []
     for length in lengths:
-        peak = resident.peak(lambda length=length: model(np.zeros(length, int)))
+        model = gpt2cy.GPT(config, seed=0)  # a model may keep the memory of its last call
+        model([0] * 64)  # what the first call loads is not a length's
+        peak = resident.peak(lambda model=model, length=length: model(np.zeros(length, int)))
         found.append((length, peak - roofline.FLOAT_BYTES * length * config.vocab_size))
     return found
 
@@ -121,7 +121,9 @@ def workspace(lengths):
 def main(argv=None):
     parser = harness.parser(__doc__)
     parser.add_argument("--isas", type=harness.one_of(bench.isas()), help="default: all of this machine")
-    parser.add_argument("--lengths", type=harness.numbers, metavar="T,T", help="default: 64 to 8192, doubling")
+    parser.add_argument(
+        "--lengths", type=harness.numbers, metavar="T,T", help="default: 64 to 8192, doubling"
+    )
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch (default: this one)")
     args = harness.arguments(parser, argv, "attention")
     args.torch_versions = None

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches of single functions share: cases in this process, timed in rounds, beside the machine's limits.
+"""What the benches of functions share: cases in this process, timed in rounds, beside the machine's limits.
 
-A case is checked by its bench before it comes here. All cases of one call to `Bench.measure` take turns; before
-the first round and after each the limits that they are compared with are measured.
+A case is checked by its bench before it comes here. All cases of one call to `Bench.measure` take turns;
+before the first round and after each the limits that they are compared with are measured.
 """
 
 import contextlib
 import io
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ TOLERANCE = 1e-4  # standard deviations of what is right
 class Case:
     """A function without arguments, what identifies it in the results, and what limits it.
 
-    `peak` and `bandwidth` are names of limits (limits.py); `work` says how much of each it needs. Without `work`
-    only its time is taken. `timer`, where given, is asked for the milliseconds instead: a function of seconds.
+    `peak` and `bandwidth` are names of limits (limits.py); `work` says how much of each it needs. Without
+    `work` only its time is taken. `timer`, where given, is asked for the milliseconds instead: a function of
+    seconds.
     """
 
     fields: dict
@@ -51,7 +53,7 @@ def isas():
 
 
 def peak(isa, threads):
-    """The name of the limit of multiply-adds for an instruction set of ours; `ref` counts as the least one."""
+    """The name of the limit of multiply-adds for an instruction set of ours; `ref` counts as the least."""
     least = isas()[0] if len(isas()) > 1 else "base"
     return f"fma/{least if isa == 'ref' else isa}/{threads}"
 
@@ -93,7 +95,7 @@ class Bench:
         self.args, self.machine, self.rows, self.taken = args, machine, [], {}
 
     def read(self, nbytes, threads):
-        """The name of the limit of reading where a working set of so many bytes lives; None without limits."""
+        """The name of the limit of reading where a working set of such a size lives; None without limits."""
         return self.machine and f"read/{self.machine.level_of(nbytes, threads)}/{threads}"
 
     def meter(self, wanted):
@@ -127,18 +129,19 @@ class Bench:
 
     def limit(self, name):
         """The median of a limit so far; None where it was not measured."""
-        taken = sum(self.taken.get(name, []), [])
+        taken = list(itertools.chain(*self.taken.get(name, [])))
         return harness.figures(taken)["median"] if taken else None
 
     def finish(self, **more):
         """Write the file."""
-        found = {name: harness.figures(sum(taken, [])) for name, taken in self.taken.items() if any(taken)}
+        found = {name: list(itertools.chain(*taken)) for name, taken in self.taken.items()}
+        found = {name: harness.figures(taken) for name, taken in found.items() if taken}
         result = {"versions": versions(), "unit": "ms", "better": "less", **more}
         harness.finish(self.args, {**result, "limits": found, "rows": self.rows})
 
 
 def against_roofline(work, rounds, meter, peak, bandwidth):
-    """Flops and bytes; with a meter also the roofline's milliseconds and the share of it that each round reached."""
+    """Flops and bytes; with a meter also the roofline's milliseconds and the share that rounds reached."""
     counted = {"flops": work.flops, "bytes": work.bytes}
     if meter is None:
         return counted

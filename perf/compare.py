@@ -3,10 +3,10 @@
 
     python perf/compare.py A.json B.json
 
-Rows are the same if everything that is not a figure is the same: model, call, threads, instruction set and so on.
-Where both have a share of the roofline, measured in their own rounds, the shares are compared, since they do not
-depend on how fast the machine was that hour; otherwise the times (or the limits) themselves. `ratio` is B over A,
-turned so that below 1 is worse. A row is a regression beyond the spread if both of these hold:
+Rows are the same if everything that is not a figure is the same: model, call, threads, instruction set and so
+on. Where both have a share of the roofline, measured in their own rounds, the shares are compared, since they
+do not depend on how fast the machine was that hour; otherwise the times (or the limits) themselves. `ratio`
+is B over A, turned so that below 1 is worse. A row is a regression beyond the spread if both of these hold:
 
 - the ratio of the medians is below 1 - TOLERANCE (--tolerance, 5 % by default),
 - the quartiles of the rounds do not overlap: B's better quartile is worse than A's worse one.
@@ -23,7 +23,20 @@ from pathlib import Path
 
 import harness
 
-NOT_KEYS = {"median", "q1", "q3", "low", "high", "rounds", "ratio", "flops", "bytes", "bound", "roofline", "share"}
+NOT_KEYS = {
+    "median",
+    "q1",
+    "q3",
+    "low",
+    "high",
+    "rounds",
+    "ratio",
+    "flops",
+    "bytes",
+    "bound",
+    "roofline",
+    "share",
+}
 NOT_KEYS |= {"error", "of_a_copy", "in_huge_pages"}
 FIGURES = ("median", "q1", "q3")
 TOLERANCE = 0.05
@@ -102,8 +115,13 @@ def main(argv=None):
     lines, worse = [], []
     for key in common:
         ratio, regression = judge(rows_a[key], rows_b[key], better, args.tolerance)
-        shown = [harness.number(row["median"]) if "median" in row else "failed" for row in (rows_a[key], rows_b[key])]
-        lines.append([named(key), *shown, "-" if ratio is None else f"{ratio:.3f}", "WORSE" if regression else ""])
+        shown = [
+            harness.number(row["median"]) if "median" in row else "failed"
+            for row in (rows_a[key], rows_b[key])
+        ]
+        lines.append(
+            [named(key), *shown, "-" if ratio is None else f"{ratio:.3f}", "WORSE" if regression else ""]
+        )
         worse += [named(key)] if regression else []
     print(harness.table(["row", "A", "B", "ratio", ""], lines))
     only = len(rows_a) - len(common), len(rows_b) - len(common)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C kernels compiled apart from the package, with the flags that setup.py gives them (csrc/build.toml)."""
+"""The C kernels compiled apart from the package, with the flags that setup.py gives them (build.toml)."""
 
 import platform
 import subprocess

@@ -4,11 +4,11 @@
     python perf/forward.py --quick
     python perf/forward.py --python torch=/path/to/a/python/that/has/torch --threads 1,2
 
-Calls: `forward` (logits of every position), `next_logits` (a prompt, the last position's logits) and `decode` (one
-token after some that are cached; its length is theirs). Each engine gets the same weights. Its answers are first
-compared with gpt2cy.reference (float64), and an engine that is wrong is not timed. The machine's limits are
-measured before and after every round; each figure gets its share of the roofline (roofline.py). Prints tables and
-writes perf/results/forward-CPU.json.
+Calls: `forward` (logits of every position), `next_logits` (a prompt, the last position's logits) and `decode`
+(one token after some that are cached; its length is theirs). Each engine gets the same weights. Its answers
+are first compared with gpt2cy.reference (float64), and an engine that is wrong is not timed. The machine's
+limits are measured before and after every round; each figure gets its share of the roofline (roofline.py).
+Prints tables and writes perf/results/forward-CPU.json.
 """
 
 import argparse
@@ -75,7 +75,13 @@ def start(model, threads, folder, want, args, result):
         if engine in result["left_out"]:
             continue
         worker = harness.Worker(engine, threads, args.python.get(engine))
-        check = {"model": model, "threads": threads, "engine": engine, "relative_error": None, "refused": None}
+        check = {
+            "model": model,
+            "threads": threads,
+            "engine": engine,
+            "relative_error": None,
+            "refused": None,
+        }
         try:
             result["versions"][engine] = worker.ask("load", **question)["versions"]
             check["relative_error"] = judge(worker, args.calls, folder, want)
@@ -125,7 +131,9 @@ def measure(model, threads, workers, folder, run, result):
     config, args = shapes.MODELS[model], run.args
     lines = []
     for call, batch, length in cases(model, args):
-        tokens = np.random.default_rng(length).integers(0, config.vocab_size, (batch, length + (call == "decode")))
+        tokens = np.random.default_rng(length).integers(
+            0, config.vocab_size, (batch, length + (call == "decode"))
+        )
         np.save(folder / "timed.npy", tokens)
 
         def ask(worker, call=call):

@@ -5,8 +5,9 @@
     python perf/gemm.py --isas avx2 --rows 1,64,256
 
 Weights are packed beforehand, as in a model, and 256 MiB of them take turns, so that none is still in a cache
-(--quick has one, which stays there): the roofline is the larger of the weights' bytes over the bandwidth of memory
-and the flops over the peak of that instruction set, both measured in the same rounds. The result's array is reused.
+(--quick has one, which stays there): the roofline is the larger of the weights' bytes over the bandwidth of
+memory and the flops over the peak of that instruction set, both measured in the same rounds. The result's
+array is reused.
 """
 
 import itertools
@@ -73,7 +74,9 @@ def main(argv=None):
             for m in args.rows:
                 for row in run.measure(list(cases_of(run, layer, m, args))):
                     speed = harness.number(row["flops"] / row["median"] / 1e6)
-                    shown.append([m, row["isa"], row["threads"], harness.spread(row), speed, bench.share(row)])
+                    shown.append(
+                        [m, row["isa"], row["threads"], harness.spread(row), speed, bench.share(row)]
+                    )
             print(f"\n{layer}, {SHAPES[layer][0]} x {SHAPES[layer][1]}\n")
             head = ["rows", "isa", "threads", "ms", "GFLOP/s", "of the roofline"]
             print(harness.table(head, shown), flush=True)

@@ -138,7 +138,7 @@ def interleave(workers, ask, rounds, rest=REST_SECONDS, around=None):
 
 
 def time_ms(call, seconds, least=1e-4):
-    """The median milliseconds of a function without arguments, called for so many seconds after one call to warm up.
+    """The median milliseconds of a function without arguments, called for so many seconds after a warm-up.
 
     Calls shorter than `least` seconds are timed several together, so that the clock does not count.
     """
@@ -244,7 +244,10 @@ def parser(doc):
     """A command line with the options that every bench has."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(
-        "--threads", type=numbers, metavar="N,N", help="how many compute (default: 1 and the default of gpt2cy)"
+        "--threads",
+        type=numbers,
+        metavar="N,N",
+        help="how many compute (default: 1 and the default of gpt2cy)",
     )
     made.add_argument("--rounds", type=positive, help="turns that each case has (default: 11)")
     made.add_argument("--quick", action="store_true", help="a glance: 3 rounds, few cases, no file")

@@ -33,9 +33,12 @@ static float *numbers(size_t n) { /* in [-2, 2), from xorshift */
 
 COUNTED count_gemm_tile(void) {
     int64_t m = table->sliver;
-    table->gemm_tile(m, WIDTH, left, 1, m, right, G2_PANEL, tile, G2_PANEL, 0, NULL);
+    table->gemm_tile(m, WIDTH, left, 1, m, right, G2_PANEL, tile, G2_PANEL, 0, NULL, 0);
 }
-COUNTED count_gemm_row(void) { table->gemm_tile(1, WIDTH, left, 1, 1, right, G2_PANEL, tile, G2_PANEL, 0, NULL); }
+COUNTED count_gemm_row(void) {
+    table->gemm_tile(1, WIDTH, left, 1, 1, right, G2_PANEL, tile, G2_PANEL, 0, NULL, 0);
+}
+COUNTED count_transpose(void) { table->transpose(x, WIDTH, table->sliver, WIDTH, y, table->sliver); }
 COUNTED count_epilogue(void) { table->gemm_epilogue(&epilogue, tile, table->sliver, G2_PANEL, 0, 0); }
 COUNTED count_epilogue_gelu(void) { table->gemm_epilogue(&epilogue, tile, table->sliver, G2_PANEL, 0, 0); }
 COUNTED count_layernorm(void) { table->layernorm(x, gamma_, gamma_, 1e-5f, y, ROWS, WIDTH); }
@@ -59,6 +62,7 @@ int main(int argc, char **argv) {
 
     count_gemm_tile();
     count_gemm_row();
+    count_transpose();
     epilogue = (g2_epilogue){gamma_, G2_LINEAR, x, INNER, y, G2_PANEL, NULL};
     epilogue.ld_residual = G2_PANEL;
     count_epilogue();

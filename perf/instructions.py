@@ -4,9 +4,9 @@
     python perf/instructions.py            compare with perf/results/instructions-MACHINE.json
     python perf/instructions.py --write    count anew and keep the counts
 
-instructions.c runs every kernel once on fixed inputs, compiled as the package compiles it. A count belongs to a
-version of a compiler: with the recorded one a kernel may need 2 % more, with another version of it 10 %. callgrind
-knows no AVX-512. Exit code 1: some kernel needs more; 2: nothing could be compared.
+instructions.c runs every kernel once on fixed inputs, compiled as the package compiles it. A count belongs to
+a version of a compiler: with the recorded one a kernel may need 2 % more, with another version of it 10 %.
+callgrind knows no AVX-512. Exit code 1: some kernel needs more; 2: nothing could be compared.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def compare(recorded, counted, allowed):
             before = recorded.get(isa, {}).get(kernel)
             more = now / before - 1 if before else 0.0
             lines.append([isa, kernel, before or "-", now, f"{100 * more:+.1f} %"])
-            if more > allowed:
+            if before and now > before * (1 + allowed):
                 worse.append(f"{isa} {kernel}: {now} instructions, {before} were recorded")
     return lines, worse
 

@@ -4,9 +4,9 @@
     python perf/limits.py --quick
     python perf/limits.py --threads 1,2
 
-The loops are in limits.c, compiled by this machine's cc (or CC) when asked for, and run in a process of their own.
-Other benches measure what they need before and after each of their rounds (`Meter`), since a shared machine
-is not equally fast at all times: a share of the limit is a share of what the machine gave just then.
+The loops are in limits.c, compiled by this machine's cc (or CC) when asked for, and run in a process of their
+own. Other benches measure what they need before and after each of their rounds (`Meter`), since a shared
+machine is not equally fast at all times: a share of the limit is a share of what the machine gave just then.
 
 A limit's name is KIND/WHAT/THREADS:
 
@@ -16,6 +16,7 @@ A limit's name is KIND/WHAT/THREADS:
     copy/l2/2        GB/s read and written together; WHAT may also be the bytes of source and target together
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -90,10 +91,10 @@ class Limits:
         return self.ask(f"{kind} {self.isas[-1]} {pages} {each} {threads} {seconds}")["rate"]
 
     def working_set(self, level, threads):
-        """Bytes of all threads together that live in a level and in no level above it.
+        """Bytes of all threads together that live in a level and in none above it.
 
-        Half of each thread's second-level cache; a quarter of the third, which others may share, but four times
-        the second; eight times the third, but at least 512 MiB.
+        Half of each thread's second-level cache; a quarter of the third, which others may share, but four
+        times the second; eight times the third, but at least 512 MiB.
         """
         l2, l3 = self.caches["l2"] * threads, self.caches["l3"]
         return {"l2": l2 // 2, "l3": max(4 * l2, l3 // 4)}.get(level, max(512 * MIB, 8 * l3))
@@ -111,7 +112,7 @@ class Limits:
 
 
 def cache_sizes(folder="/sys/devices/system/cpu/cpu0/cache"):
-    """Bytes of the second- and third-level cache that the first processor sees; 1 and 32 MiB where not known."""
+    """Bytes of the second- and third-level cache of the first processor; 1 and 32 MiB where not known."""
     sizes = {"l2": 1 * MIB, "l3": 32 * MIB}
     for index in sorted(Path(folder).glob("index*")):
         try:
@@ -146,7 +147,7 @@ class Meter:
     def during(self, name):
         """The limit in each round: the mean of what was found before and after it."""
         taken = self.taken[name]
-        return [(before + after) / 2 for before, after in zip(taken, taken[1:], strict=False)]
+        return [(before + after) / 2 for before, after in itertools.pairwise(taken)]
 
     def summary(self):
         """{name: figures}."""

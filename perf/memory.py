@@ -4,11 +4,11 @@
     python perf/memory.py --quick
 
 Decoding reads every weight for one token, so it shows the bandwidth of memory: two processes, one with
-GPT2CY_HUGE_PAGES=1 and one with 0 (the variable is read at import), take turns. Each is compared with what reading
-in pages of its own kind reaches, and says how much of it lies in huge pages.
+GPT2CY_HUGE_PAGES=1 and one with 0 (the variable is read at import), take turns. Each is compared with what
+reading in pages of its own kind reaches, and says how much of it lies in huge pages.
 
-The plan (`GPTConfig.memory_plan`) is compared with the growth of this process's resident memory: weights when the
-model is made, cache and workspace and logits at the peak of a call.
+The plan (`GPTConfig.memory_plan`) is compared with the growth of this process's resident memory: weights when
+the model is made, cache and workspace and logits at the peak of a call.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ import roofline
 import shapes
 
 import gpt2cy
+from gpt2cy.kernels import dispatch
 
 PAST = 16
 PAGES = {"1": "dram-2m", "0": "dram-4k"}
@@ -78,7 +79,7 @@ def case_of(worker, config, threads, files):
         {"huge_pages": worker.name, "past": PAST, "threads": threads},
         None,
         roofline.decode(config, 1, PAST),
-        bench.peak(gpt2cy.kernels.dispatch.isa(), threads),
+        bench.peak(dispatch.isa(), threads),
         f"read/{PAGES[worker.name]}/{threads}",
         timer=lambda seconds: worker.ask("time", **files, seconds=seconds)["ms"],
     )

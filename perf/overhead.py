@@ -3,8 +3,9 @@
 
     python perf/overhead.py --quick
 
-A model of one layer, 16 wide, and each of the layers by itself, on arrays as they come: float32 rows, int64 ids. So
-little work stays on one thread whatever their number is. Answers are compared with gpt2cy.reference first.
+A model of one layer, 16 wide, and each of the layers by itself, on arrays as they come: float32 rows, int64
+ids. So little work stays on one thread whatever their number is. Answers are compared with gpt2cy.reference
+first.
 """
 
 import sys
@@ -45,7 +46,10 @@ def calls():
         "model.next_logits": (lambda: model.next_logits(token), logits[-1]),
         "model.next_logits, cached": (cached, logits[-1]),
         "Embedding": (lambda: model.wte(token), weights["wte.weight"][token]),
-        "LayerNorm": (lambda: block.ln_1(row), reference.layernorm(exact, *of("ln_1"), CONFIG.layer_norm_eps)),
+        "LayerNorm": (
+            lambda: block.ln_1(row),
+            reference.layernorm(exact, *of("ln_1"), CONFIG.layer_norm_eps),
+        ),
         "Linear": (lambda: block.attn.c_attn(row), reference.linear(exact, *of("attn.c_attn"))),
         "Attention": (lambda: block.attn(row), attended),
         "MLP": (lambda: block.mlp(row), reference.mlp(exact, *of("mlp.c_fc"), *of("mlp.c_proj"))),

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of docs/img, from perf/results and nothing else: needs matplotlib (pip install "gpt2cy[plot]").
+"""The pictures of docs/img, from perf/results and nothing else; needs matplotlib (the extra "plot").
 
     python perf/plot.py [--results FOLDER] [--output FOLDER]
 
     forward.png    forward time against the number of tokens, every engine of the newest forward-*.json
-    roofline.png   speed against flops for each byte of weights, under the limits of the same run: the forward pass
-                   of the gpt2 preset where forward-*.json has shares, and the matrix product of gemm-*.json
+    roofline.png   speed against flops for each byte of weights, under the limits of the same run: the forward
+                   pass of gpt2 where forward-*.json has shares, and the matrix product of gemm-*.json
 
 A picture whose results are not there is left out aloud, and an older one stays.
 """
@@ -19,7 +19,7 @@ import harness
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 - the backend has to be chosen first
+import matplotlib.pyplot as plt  # the backend has to be chosen first
 
 IMAGES = harness.HERE.parent / "docs/img"
 COLOURS = {"gpt2cy": "tab:blue", "torch": "tab:orange", "numpy": "tab:green"}
@@ -44,13 +44,19 @@ def forward(result):
             own = sorted((row for row in rows if row["engine"] == engine), key=lambda row: row["length"])
             lengths = [row["length"] for row in own]
             colour = COLOURS.get(engine)
-            panel.plot(lengths, [row["median"] for row in own], "o-", label=engine, color=colour, markersize=4)
+            panel.plot(
+                lengths, [row["median"] for row in own], "o-", label=engine, color=colour, markersize=4
+            )
             panel.fill_between(
                 lengths, [row["q1"] for row in own], [row["q3"] for row in own], color=colour, alpha=0.2
             )
-        roof = {row["length"]: row["roofline"] for row in rows if "roofline" in row and row["engine"] == "gpt2cy"}
+        roof = {
+            row["length"]: row["roofline"] for row in rows if "roofline" in row and row["engine"] == "gpt2cy"
+        }
         if roof:
-            panel.plot(sorted(roof), [roof[t] for t in sorted(roof)], "k--", label="the machine's limit", lw=1)
+            panel.plot(
+                sorted(roof), [roof[t] for t in sorted(roof)], "k--", label="the machine's limit", lw=1
+            )
         panel.set(xscale="log", yscale="log", title=model, xlabel="tokens", ylabel="milliseconds")
         ticks = sorted({row["length"] for row in rows})
         panel.set_xticks(ticks, list(map(str, ticks)))
@@ -79,7 +85,9 @@ def roofline(results):
             y = [row["flops"] / row["median"] / 1e6 for row, _ in rows]
             panel.plot(x, y, mark, color=colour, label=f"{label}, {named(threads)}", markersize=6, alpha=0.8)
             for (_, text), *at in zip(rows, x, y, strict=True):
-                panel.annotate(text, at, textcoords="offset points", xytext=(6, -10), fontsize=7, color=colour)
+                panel.annotate(
+                    text, at, textcoords="offset points", xytext=(6, -10), fontsize=7, color=colour
+                )
     panel.set(xscale="log", yscale="log", xlabel="flops for each byte of weights", ylabel="GFLOP/s")
     panel.grid(alpha=0.3, which="both")
     panel.legend(loc="lower right", fontsize=8)

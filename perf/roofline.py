@@ -3,10 +3,10 @@
 
     roofline = max(bytes / bandwidth, flops / peak)
 
-flops   2 for each multiply-add of a matrix product or of attention; nothing else counts (norms, GELU and softmax
-        are a few per cent, and no bound needs them).
-bytes   each weight once, and the cached keys and values once. Not the token embeddings that are looked up, not
-        activations, not the logits that are written: they are small, or can stay in a cache.
+flops   2 for each multiply-add of a matrix product or of attention; nothing else counts (norms, GELU and
+        softmax are a few per cent, and no bound needs them).
+bytes   each weight once, and the cached keys and values once. Not the token embeddings that are looked up,
+        not activations, not the logits that are written: they are small, or can stay in a cache.
 
 A product with the head is counted for each row of logits that is asked for, whether its matrix is tied to the
 token embedding or not: tying saves memory, not work. The lookup of an embedding counts as nothing.
@@ -62,8 +62,8 @@ def forward(config, lengths, past=0):
 def next_logits(config, lengths):
     """The logits of the last position of each sequence, nothing cached.
 
-    The last block has to make keys and values of all rows, but its queries, its attention, its projection and its
-    MLP only of the last ones; then the head.
+    The last block has to make keys and values of all rows, but its queries, its attention, its projection and
+    its MLP only of the last ones; then the head.
     """
     rows, width = sum(lengths), config.n_embd
     keys_and_values = 2 * width * width

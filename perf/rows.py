@@ -3,21 +3,21 @@
 
     python perf/rows.py --quick
 
-Layer norm and softmax read each number once and write one: they are compared with a copy of so many bytes, source
-and target together as large as x and y, measured in the same rounds ("of a copy"). Sizes are chosen for the
-second-level cache, the third, and memory. A copy may need less time than the instructions do, so the bound is the
-larger of both: 6 instructions a vector for layer norm (sum; difference and square; difference, scale, gamma and
-beta), those of exp and 4 more for softmax (maximum, difference, sum, quotient).
+Layer norm and softmax read each number once and write one: they are compared with a copy of so many bytes,
+source and target together as large as x and y, measured in the same rounds ("of a copy"). Sizes are chosen
+for the second-level cache, the third, and memory. A copy may need less time than the instructions do, so the
+bound is the larger of both: 6 instructions a vector for layer norm (sum; difference and square; difference,
+scale, gamma and beta), those of exp and 4 more for softmax (maximum, difference, sum, quotient).
 
 GELU, on numbers that stay in the second-level cache: its bound is the larger of
 
     instructions of one vector / instructions a second, which the fma limit tells
     divisions of one vector / divisions a second, which the divide limit tells
 
-The instructions are counted in the assembler that this machine's cc makes of `v_gelu_tanh` (csrc/simd.h) with the
-build's flags: every instruction on vector registers that computes. Moves, loads and constants do not count: a loop
-can keep them in registers or overlap them. A division counts among the instructions, and by itself again as often as
-the divider allows.
+The instructions are counted in the assembler that this machine's cc makes of `v_gelu_tanh` (csrc/simd.h) with
+the build's flags: every instruction on vector registers that computes. Moves, loads and constants do not
+count: a loop can keep them in registers or overlap them. A division counts among the instructions, and by
+itself again as often as the divider allows.
 """
 
 import itertools
@@ -37,8 +37,11 @@ WIDTHS = {"layernorm": 768, "softmax": 1024}
 ROWS = (64, 256, 2048, 65536)
 GELU_NUMBERS = 16 * 3072
 VECTOR = {"base": 4, "avx2": 8, "avx512": 16, "neon": 4}  # floats
-FLOPS = {"base": 1, "avx2": 2, "avx512": 2, "neon": 2}  # of one float and instruction, as the fma limit counts
-MOVES = re.compile(r"v?mov|v?broadcast|vpbroadcast|vpternlogd?\s+\$0xff|ldr|ldp|ldu|str|stp|stu|dup|fmov|ret|endbr")
+# Flops of one instruction on one float, as the fma limit counts them: base has no fused multiply-add.
+FLOPS = {"base": 1, "avx2": 2, "avx512": 2, "neon": 2}
+MOVES = re.compile(
+    r"v?mov|v?broadcast|vpbroadcast|vpternlogd?\s+\$0xff|ldr|ldp|ldu|str|stp|stu|dup|fmov|ret|endbr"
+)
 OF_VECTORS = re.compile(r"%[xyz]mm|\bv\d+\.")
 
 
@@ -103,7 +106,7 @@ def gelu_cases(counts, args):
         yield bench.Case(
             {"kernel": "gelu_tanh", "rows": 1, "width": GELU_NUMBERS, "isa": isa, "threads": 1},
             call,
-            # In units of the limits: n instructions take as long as n multiply-adds; quotients stand for bytes.
+            # In units of the limits: an instruction is a multiply-add; quotients stand for bytes.
             roofline.Work(n * vectors * VECTOR[isa] * FLOPS[isa], divisions * GELU_NUMBERS) if n else None,
             f"fma/{isa}/1",
             f"divide/{isa}/1",
@@ -129,7 +132,9 @@ def main(argv=None):
                 row["of_a_copy"] = copied and rate / copied
                 percent = f"{100 * row['of_a_copy']:.0f} %" if copied else "-"
                 speed = f"{harness.number(rate)} GB/s, {percent} of a copy"
-                lines.append([kind, n, row["isa"], row["threads"], harness.spread(row), speed, bench.share(row)])
+                lines.append(
+                    [kind, n, row["isa"], row["threads"], harness.spread(row), speed, bench.share(row)]
+                )
         for row in run.measure(list(gelu_cases(counts, args))):
             n, divisions = counts.get(("gelu_tanh", row["isa"]), ("?", "?"))
             what = f"{n} instructions a vector, {divisions} divides"

@@ -83,7 +83,9 @@ def start(config, found, folder):
         versions = worker.ask("load", weights=str(folder / "weights.npz"), config=dataclasses.asdict(config))
         if name == "serial" and versions["versions"]["openmp"]:
             sys.exit("--serial: that build has OpenMP")
-        worker.ask("answer", call="forward", tokens=str(folder / "tokens.npy"), output=str(folder / "out.npy"))
+        worker.ask(
+            "answer", call="forward", tokens=str(folder / "tokens.npy"), output=str(folder / "out.npy")
+        )
         if not np.array_equal(np.load(folder / "out.npy"), want):
             sys.exit(f"{name}: other logits; not timed")
     return workers
@@ -93,7 +95,9 @@ def main(argv=None):
     parser = harness.parser(__doc__)
     parser.add_argument("--model", choices=shapes.MODELS, help="default: gpt2")
     parser.add_argument("--length", type=harness.positive, default=64, help="tokens (default: %(default)s)")
-    parser.add_argument("--serial", metavar="FOLDER", help="holds a gpt2cy that was built with GPT2CY_OPENMP=0")
+    parser.add_argument(
+        "--serial", metavar="FOLDER", help="holds a gpt2cy that was built with GPT2CY_OPENMP=0"
+    )
     args = harness.arguments(parser, argv, "threads")
     threads = max(args.threads)
     config = shapes.MODELS[args.model or ("small" if args.quick else "gpt2")]

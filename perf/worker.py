@@ -2,13 +2,13 @@
 """One engine in one process, started by harness.Worker: requests and answers are one JSON line each.
 
     {"do": "load", "weights": FILE.npz, "config": {...}}                   -> {"versions": {...}}
-    {"do": "answer", "call": CALL, "tokens": FILE.npy, "output": FILE}     -> {}; the result is in the output file
-    {"do": "time", "call": CALL, "tokens": FILE.npy, "seconds": s}         -> {"ms": median}: after a call to warm up
-    {"do": "huge_pages"}                                                   -> {"bytes": of this process, or null}
+    {"do": "answer", "call": CALL, "tokens": FILE.npy, "output": FILE}     -> {}: the result is in the file
+    {"do": "time", "call": CALL, "tokens": FILE.npy, "seconds": s}         -> {"ms": median}, after a warm-up
+    {"do": "huge_pages"}                                                   -> {"bytes": number, or null}
     anything that fails                                                    -> {"error": "..."}
 
-CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), or attention.
-Needs NumPy and what the engine needs, not gpt2cy.
+CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), or
+attention. Needs NumPy and what the engine needs, not gpt2cy.
 """
 
 import json

@@ -102,7 +102,11 @@ def test_forward(tmp_path):
     ("name", "arguments", "keys"),
     [
         ("gemm", ["--rows", "1,16"], ["layer", "m", "isa", "threads"]),
-        ("attention", ["--lengths", "64,130", "--torch", sys.executable], ["length", "engine", "isa", "threads"]),
+        (
+            "attention",
+            ["--lengths", "64,130", "--torch", sys.executable],
+            ["length", "engine", "isa", "threads"],
+        ),
         ("rows", ["--rows", "16"], ["kernel", "rows", "isa", "threads"]),
         ("overhead", [], ["call", "threads"]),
         ("ragged", ["--models", "tiny"], ["model", "batch", "threads"]),
@@ -128,11 +132,20 @@ def test_a_script(tmp_path, name, arguments, keys):
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 def test_attention_needs_memory_in_proportion_to_the_length(tmp_path):
     output = tmp_path / "attention.json"
-    options = ["--lengths", "1024,4096", "--rounds", 1, "--isas", gpt2cy.show_config()["isa"], "--threads", 2]
+    options = [
+        "--lengths",
+        "1024,2048,4096",
+        "--rounds",
+        1,
+        "--isas",
+        gpt2cy.show_config()["isa"],
+        "--threads",
+        2,
+    ]
     done = run("attention", "--quick", *options, "--output", output)
     assert done.returncode == 0, done.stderr
-    short, long = (row["bytes"] for row in json.loads(output.read_text())["workspace"])
-    assert 3 < long / short < 4.5
+    used = [row["bytes"] for row in json.loads(output.read_text())["workspace"]]
+    assert 1.5 < (used[2] - used[1]) / (used[1] - used[0]) < 2.5  # 4 if it grew with the square
 
 
 def test_a_length_beyond_the_positions_is_left_out_aloud():
@@ -212,11 +225,22 @@ def test_interleave_measures_around_every_round(harness):
 
 def test_summarize(harness):
     figures = harness.summarize({"a": [1.0, 2.0, 10.0], "b": [3.0, 4.0, 10.0]})
-    a = {"median": 2.0, "q1": 1.5, "q3": 6.0, "low": 1.0, "high": 10.0, "ratio": 1.0, "rounds": [1.0, 2.0, 10.0]}
+    a = {
+        "median": 2.0,
+        "q1": 1.5,
+        "q3": 6.0,
+        "low": 1.0,
+        "high": 10.0,
+        "ratio": 1.0,
+        "rounds": [1.0, 2.0, 10.0],
+    }
     assert figures["a"] == a
     assert figures["b"]["ratio"] == 2.0
     assert harness.summarize({}) == {}
-    assert harness.figures([3.0]) == {**dict.fromkeys(("median", "q1", "q3", "low", "high"), 3.0), "rounds": [3.0]}
+    assert harness.figures([3.0]) == {
+        **dict.fromkeys(("median", "q1", "q3", "low", "high"), 3.0),
+        "rounds": [3.0],
+    }
 
 
 def test_time_ms(harness):
@@ -298,7 +322,9 @@ def test_the_roofline_of_the_released_model(script):
     roofline, config = script("roofline"), gpt2cy.GPTConfig.preset("gpt2")
     assert [round(roofline.forward(config, [t]).flops / 1e9, 1) for t in (16, 64, 256)] == [4.0, 15.9, 64.5]
     assert round(roofline.weight_bytes(config) / 1e6) == 495
-    assert roofline.decode(config, 1, 900).bytes - roofline.decode(config, 1, 0).bytes == 2 * 12 * 900 * 768 * 4
+    assert (
+        roofline.decode(config, 1, 900).bytes - roofline.decode(config, 1, 0).bytes == 2 * 12 * 900 * 768 * 4
+    )
 
 
 def test_the_roofline_of_a_prompt(script):
@@ -327,7 +353,7 @@ def test_limits(tmp_path):
     done = run("limits", "--quick", "--threads", "1,2", "--output", output)
     assert done.returncode == 0, done.stderr
     found = {row["limit"]: row for row in json.loads(output.read_text())["rows"]}
-    isa = [name for name in found if name.startswith("fma/")][0].split("/")[1]
+    isa = next(name for name in found if name.startswith("fma/")).split("/")[1]
     for name in (f"fma/{isa}/1", f"fma/{isa}/2", "read/l2/1", "read/dram-4k/2", "read/dram-2m/2"):
         check_figures(found[name])
     assert found["read/l2/1"]["high"] > found["read/dram-4k/1"]["low"]
@@ -355,8 +381,12 @@ def test_limits_refuse_nonsense(script):
     finally:
         limits.close()
     with pytest.raises(script("limits").NoLimits, match="its process has ended"):
-        script("limits").Limits.ask(SimpleNamespace(process=subprocess.Popen(
-            ["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)), "isas")
+        script("limits").Limits.ask(
+            SimpleNamespace(
+                process=subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            ),
+            "isas",
+        )
 
 
 @pytest.mark.skipif(not HAS_COMPILER or os.uname().machine != "x86_64", reason="reads x86-64 assembler")
@@ -368,7 +398,9 @@ def test_the_loops_of_the_limits_are_what_they_say(script, tmp_path):
     text = listing.read_text()
     for isa, register, chains in (("avx2", "ymm", 14), ("avx512", "zmm", 24)):
         body = text.split(f"\n{isa}_fma:", 1)[1].split(".size", 1)[0]
-        fused = [line for line in body.splitlines() if "vfmadd" in line and register in line and "(" not in line]
+        fused = [
+            line for line in body.splitlines() if "vfmadd" in line and register in line and "(" not in line
+        ]
         assert len(fused) == chains
 
 
@@ -530,7 +562,7 @@ def test_compare_needs_its_files(compared, tmp_path):
     assert "No such file" in done.stderr
 
 
-# ---- pictures -----------------------------------------------------------------------------------------------
+# ---- pictures ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="no matplotlib")

@@ -20,6 +20,8 @@ class Engine:
 
         @torch.inference_mode()
         def call():
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1).flatten(1).numpy()
+            return (
+                F.scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1).flatten(1).numpy()
+            )
 
         return call
