@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "perf"))
+sys.path.append(str(Path(__file__).parents[1] / "perf"))
 import csrc
 
-CSRC, SETTINGS = csrc.CSRC, csrc.SETTINGS
+ROOT, CSRC, SETTINGS = csrc.ROOT, csrc.CSRC, csrc.SETTINGS
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
