@@ -52,7 +52,7 @@ dist: sdist
 
 test: dist
 	$(call fresh,venv-test)
-	$(WORK)/venv-test/bin/pip install -q "$$(ls $(DIST)/*.whl)[test,lint]"
+	$(WORK)/venv-test/bin/pip install -q "$$(ls $(DIST)/*.whl)[test,lint,plot]"
 	$(call lint,venv-test)
 	$(call run,venv-test)/python -m mypy.stubtest gpt2cy --allowlist $(ROOT)/tests/stubtest_allowlist.txt
 	$(call run,venv-test)/python -c "from gpt2cy.kernels import dispatch; print(*dispatch.available())" > $(WORK)/isas

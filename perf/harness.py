@@ -3,17 +3,20 @@
 
     Worker      one engine in one process (worker.py), which may be another interpreter's
     interleave  rounds of questions: A B C, then B C A, ..., so that a slow spell of the machine meets all
-    summarize   median of the rounds, lowest and highest round, ratio to the first engine in the same round
-    machine     what it was measured on
-    write       perf/results/BENCH-CPU.json
+    time_ms     one function in this process: the median of its calls
+    figures     median of the rounds, quartiles, lowest and highest round
+    summarize   the same of several engines, and the ratio to the first one in the same round
+    parser, arguments, finish    the command line that all benches share, and perf/results/BENCH-CPU.json
 
 An engine's answer is judged before it is timed (`relative_error`): the time of a wrong answer says nothing.
 """
 
+import argparse
 import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 REST_SECONDS = 0.25  # idle OpenMP threads of some engines spin for 0.2 s before they sleep
+IN_PROCESS_REST = 0.005  # GNU OpenMP's threads, the only ones in a process of ours, sleep sooner
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -41,19 +45,26 @@ class Worker:
     engine : str
         NAME of a module NAME_engine, in perf/engines or on PYTHONPATH.
     threads : int
-        How many it computes with.
+        How many it computes with; 0 leaves the choice to the engine.
     python : str, optional
         The interpreter it runs in; None means this one. It needs NumPy and the engine's own packages.
+    name : str, optional
+        What it is called in tables and results; None means the engine's.
+    processors : iterable of int, optional
+        Those that it may use, where the system can say so.
+    **environment
+        Variables on top of this process's.
     """
 
-    def __init__(self, engine, threads, python=None):
-        self.name = engine
+    def __init__(self, engine, threads, python=None, name=None, processors=None, **environment):
+        self.name = name or engine
         self.process = subprocess.Popen(
             [python or sys.executable, HERE / "worker.py", engine, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=worker_environment(os.environ, threads),
+            env={**worker_environment(os.environ, threads), **environment},
+            preexec_fn=processors and (lambda: os.sched_setaffinity(0, processors)),
         )
 
     def ask(self, do, **request):
@@ -76,7 +87,7 @@ class Worker:
 def worker_environment(environment, threads):
     """A copy for a worker: the number of threads set, and no OPENBLAS_* that would hobble a peer."""
     kept = {name: value for name, value in environment.items() if not name.startswith("OPENBLAS_")}
-    return {**kept, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    return {**kept, **dict.fromkeys(THREAD_VARIABLES, str(threads))} if threads else kept
 
 
 def relative_error(got, want):
@@ -86,17 +97,20 @@ def relative_error(got, want):
     return float(np.abs(got - want).max() / want.std())
 
 
-def interleave(workers, ask, rounds, rest=REST_SECONDS):
+def interleave(workers, ask, rounds, rest=REST_SECONDS, around=None):
     """Ask every worker once a round, each round starting one worker later.
 
     Parameters
     ----------
     workers : list of Worker
+        Or of anything that has a name.
     ask : function of a Worker
         Its result is kept. When it raises EngineError, the worker is not asked again.
     rounds : int
     rest : float
         Seconds of silence after each answer.
+    around : function, optional
+        Called before the first round and after each: `limits.Meter.take`.
 
     Returns
     -------
@@ -107,6 +121,8 @@ def interleave(workers, ask, rounds, rest=REST_SECONDS):
     """
     answers = {worker.name: [] for worker in workers}
     failures = {}
+    if around:
+        around()
     for turn in range(rounds):
         first = turn % len(workers)
         for worker in workers[first:] + workers[:first]:
@@ -116,11 +132,39 @@ def interleave(workers, ask, rounds, rest=REST_SECONDS):
                 except EngineError as error:
                     failures[worker.name] = str(error)
                 time.sleep(rest)
+        if around:
+            around()
     return {name: kept for name, kept in answers.items() if name not in failures}, failures
 
 
+def time_ms(call, seconds, least=1e-4):
+    """The median milliseconds of a function without arguments, called for so many seconds after a warm-up.
+
+    Calls shorter than `least` seconds are timed several together, so that the clock does not count.
+    """
+    call()
+    start = time.perf_counter()
+    call()
+    together = max(1, int(least / max(time.perf_counter() - start, 1e-9)))
+    samples = []
+    begin = time.perf_counter()
+    while not samples or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        for _ in range(together):
+            call()
+        samples.append(1e3 * (time.perf_counter() - start) / together)
+    return statistics.median(samples)
+
+
+def figures(rounds):
+    """[figure of each round] -> {median, q1, q3, low, high, rounds}; q1 and q3 are the quartiles."""
+    q1, _, q3 = statistics.quantiles(rounds, n=4, method="inclusive") if len(rounds) > 1 else rounds * 3
+    median = statistics.median(rounds)
+    return {"median": median, "q1": q1, "q3": q3, "low": min(rounds), "high": max(rounds), "rounds": rounds}
+
+
 def summarize(rounds):
-    """Turn {engine: [figure of each round]} into {engine: {median, low, high, ratio, rounds}}.
+    """Turn {engine: [figure of each round]} into {engine: {figures, ratio}}.
 
     ratio is the median over the rounds of this engine's figure over the first engine's in the same round: for
     times, above 1 says that the first engine is faster.
@@ -128,13 +172,10 @@ def summarize(rounds):
     base = next(iter(rounds.values()), None)
     return {
         name: {
-            "median": statistics.median(figures),
-            "low": min(figures),
-            "high": max(figures),
-            "ratio": statistics.median(own / other for own, other in zip(figures, base, strict=True)),
-            "rounds": figures,
+            **figures(own),
+            "ratio": statistics.median(mine / other for mine, other in zip(own, base, strict=True)),
         }
-        for name, figures in rounds.items()
+        for name, own in rounds.items()
     }
 
 
@@ -160,11 +201,24 @@ def slug(cpu):
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "cpu"
 
 
+def commit():
+    """The commit that is checked out, "+" if files differ from it; None where git does not know."""
+    try:
+        found = [
+            subprocess.run(["git", "-C", HERE, *question], capture_output=True, text=True, check=True).stdout
+            for question in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"])
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found[0].strip() + ("+" if found[1].strip() else "")
+
+
 def write(path, bench, result):
-    """Write a result as JSON, with the bench's name and the time."""
+    """Write a result as JSON, with the bench's name, the time, and the commit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    path.write_text(json.dumps({"bench": bench, "when": when, **result}, indent=1) + "\n")
+    head = {"bench": bench, "when": when, "commit": commit(), "machine": machine()}
+    path.write_text(json.dumps({**head, **result}, indent=1) + "\n")
 
 
 def table(head, rows):
@@ -178,3 +232,82 @@ def table(head, rows):
 def number(value):
     """A figure with three digits."""
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def spread(row):
+    """Median, lowest and highest round, for a table."""
+    low, median, high = (number(row[key]) for key in ("low", "median", "high"))
+    return f"{median} ({low}-{high})"
+
+
+def parser(doc):
+    """A command line with the options that every bench has."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument(
+        "--threads",
+        type=numbers,
+        metavar="N,N",
+        help="how many compute (default: 1 and the default of gpt2cy)",
+    )
+    made.add_argument("--rounds", type=positive, help="turns that each case has (default: 11)")
+    made.add_argument("--quick", action="store_true", help="a glance: 3 rounds, few cases, no file")
+    made.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the JSON here instead, also if quick"
+    )
+    return made
+
+
+def arguments(made, argv, bench):
+    """Read the command line, and fill in what --quick and the machine decide."""
+    import gpt2cy
+
+    args = made.parse_args(argv)
+    args.bench = bench
+    args.command = shlex.join(["python", f"perf/{bench}.py", *(sys.argv[1:] if argv is None else argv)])
+    args.threads = args.threads or sorted({1, gpt2cy.get_num_threads()})
+    args.rounds = args.rounds or (3 if args.quick else 11)
+    args.seconds = 0.02 if args.quick else 0.1
+    if args.output is None and not args.quick:
+        args.output = RESULTS / f"{bench}-{slug(machine()['cpu'])}.json"
+    return args
+
+
+def finish(args, result):
+    """Write what was measured, if it is to be written: what was asked first, then the rest."""
+    if args.output:
+        asked = {"command": args.command, "threads": args.threads, "dtype": "float32", "rounds": args.rounds}
+        write(args.output, args.bench, {**asked, **result})
+        print(f"\nwrote {args.output}")
+
+
+def names(text):
+    """Words of a list with commas, each once."""
+    chosen = [name for name in text.split(",") if name]
+    if not chosen:
+        raise argparse.ArgumentTypeError("expected at least one name")
+    return list(dict.fromkeys(chosen))
+
+
+def one_of(known):
+    """The same, each of them one of `known`."""
+
+    def parse(text):
+        chosen = names(text)
+        for name in chosen:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return chosen
+
+    return parse
+
+
+def positive(text):
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
+def numbers(text):
+    """Such numbers with commas."""
+    return [positive(part) for part in text.split(",")]

@@ -20,13 +20,12 @@ SHOWN = (16, 64, 256, 1024)
 def section(path):
     """The Markdown for one result file: what was measured on what, then a row for each model."""
     result = json.loads(path.read_text())
-    models = dict.fromkeys(row["model"] for row in result["rows"])
-    others = list(dict.fromkeys(row["engine"] for row in result["rows"]))[1:]
-    rows = {
-        (row["model"], row["length"], row["engine"]): row
-        for row in result["rows"]
-        if row["batch"] == 1 and "error" not in row
-    }
+    threads = max(result["threads"])
+    shown = {"call": "forward", "batch": 1, "threads": threads}
+    found = [row for row in result["rows"] if shown.items() <= row.items() and "error" not in row]
+    models = dict.fromkeys(row["model"] for row in found)
+    others = list(dict.fromkeys(row["engine"] for row in found))[1:]
+    rows = {(row["model"], row["length"], row["engine"]): row for row in found}
     lengths = [shown for shown in SHOWN if any(length == shown for _, length, _ in rows)]
     lines = []
     for model in models:
@@ -42,7 +41,7 @@ def section(path):
     cpu = f"{machine['cpu']} (family {machine.get('cpu family')}, model {machine.get('model')})"
     text = (
         "Milliseconds for a forward pass with the logits of every position; in brackets, how many times as "
-        f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {result['threads']} threads, "
+        f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {threads} threads, "
         f"random weights; {cpu}; {', '.join(versions)}; medians of {result['rounds']} rounds, engines in "
         "turns, on a shared machine: trust the ratios. Tiny has 256 positions here. From "
         f"`perf/results/{path.name}`, "

@@ -18,6 +18,8 @@ PUBLISHED = ("tiny", "small", "medium", "gpt2-small")
 SHORTEST = 16
 BATCHES = (2, 4, 8)
 BATCH_LENGTH = 64
+PROMPTS = (16, 64, 256, 1024)
+DECODES = ((1, 16), (1, 900), (8, 16), (32, 16))  # batch, cached tokens
 
 
 def lengths(config):

@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """One engine in one process, started by harness.Worker: requests and answers are one JSON line each.
 
-    {"do": "load", "weights": FILE.npz, "config": {...}}     -> {"versions": {...}}
-    {"do": "forward", "tokens": FILE.npy, "output": FILE}    -> {}; the logits are in the output file
-    {"do": "time", "batch": B, "length": T, "seconds": s}    -> {"ms": [...]}: one call to warm up, then calls
-                                                                until s seconds have passed, at least one
-    anything that fails                                      -> {"error": "..."}
+    {"do": "load", "weights": FILE.npz, "config": {...}}                   -> {"versions": {...}}
+    {"do": "answer", "call": CALL, "tokens": FILE.npy, "output": FILE}     -> {}: the result is in the file
+    {"do": "time", "call": CALL, "tokens": FILE.npy, "seconds": s}         -> {"ms": median}, after a warm-up
+    {"do": "huge_pages"}                                                   -> {"bytes": number, or null}
+    anything that fails                                                    -> {"error": "..."}
 
-Needs NumPy and what the engine needs, not gpt2cy.
+CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), or
+attention. Needs NumPy and what the engine needs, not gpt2cy.
 """
 
 import json
 import os
 import sys
-import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import harness
 import numpy as np
+import resident
+
+# CALL -> a function without arguments of an engine and its input: what has to be ready first is done here.
+CALLS = {
+    "forward": lambda engine, tokens: partial(engine.forward, tokens),
+    "next_logits": lambda engine, tokens: partial(engine.next_logits, tokens),
+    "decode": lambda engine, tokens: partial(engine.decoder(tokens[:, :-1]), tokens[:, -1:]),
+    "attention": lambda engine, qkv: engine.attention(qkv),
+}
 
 
 class Session:
@@ -26,27 +37,25 @@ class Session:
     def __init__(self, engine, threads):
         self.name, self.threads = engine, threads
 
-    def load(self, weights, config):
+    def load(self, config, weights=None):
         engine = import_module(f"{self.name}_engine").Engine
-        with np.load(weights) as arrays:
-            self.engine = engine(config, dict(arrays), self.threads)
-        self.vocab_size = config["vocab_size"]
+        self.engine = engine(config, read(weights) if weights else {}, self.threads)
         return {"versions": self.engine.versions()}
 
-    def forward(self, tokens, output):
-        np.save(output, self.engine.forward(np.load(tokens)))
+    def answer(self, call, tokens, output):
+        np.save(output, CALLS[call](self.engine, np.load(tokens))())
         return {}
 
-    def time(self, batch, length, seconds):
-        tokens = np.random.default_rng(length).integers(0, self.vocab_size, (batch, length))
-        self.engine.forward(tokens)
-        samples = []
-        begin = time.perf_counter()
-        while not samples or time.perf_counter() - begin < seconds:
-            start = time.perf_counter()
-            self.engine.forward(tokens)
-            samples.append(1e3 * (time.perf_counter() - start))
-        return {"ms": samples}
+    def time(self, call, tokens, seconds):
+        return {"ms": harness.time_ms(CALLS[call](self.engine, np.load(tokens)), seconds)}
+
+    def huge_pages(self):
+        return {"bytes": resident.huge_pages()}
+
+
+def read(path):
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def main():

@@ -6,37 +6,24 @@ import platform
 import re
 import shutil
 import subprocess
-import tomllib
+import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-CSRC = ROOT / "gpt2cy/csrc"
-SETTINGS = tomllib.loads((CSRC / "build.toml").read_text())
+sys.path.append(str(Path(__file__).parents[1] / "perf"))
+import csrc
+
+ROOT, CSRC, SETTINGS = csrc.ROOT, csrc.CSRC, csrc.SETTINGS
 exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def build(folder, compiler, machine, optimisation, link=(), program="kernels"):
     """Compile every kernel of a machine and a test program; return the program."""
-    objects = []
-    kernels = {**SETTINGS["everywhere"], **SETTINGS[machine]}
-    for source, flags in {**kernels, f"{program}.c": []}.items():
-        path = CSRC / source if source in kernels else ROOT / "tests/csrc" / source
-        objects.append(folder / f"{path.stem}.o")
-        options = [
-            *SETTINGS["flags"],
-            *SETTINGS["baseline"][machine],
-            *SETTINGS["warnings"],
-            "-Werror",
-            *flags,
-            *optimisation,
-        ]
-        subprocess.run([compiler, *options, f"-I{CSRC}", "-c", path, "-o", objects[-1]], check=True)
-    libraries = ["-lm", "-pthread"]
-    subprocess.run([compiler, *optimisation, *link, *objects, *libraries, "-o", folder / program], check=True)
-    return folder / program
+    strict = [*SETTINGS["warnings"], "-Werror"]
+    source = ROOT / "tests/csrc" / f"{program}.c"
+    return csrc.build(source, folder, compiler, machine, optimisation, strict, link)
 
 
 def passes(*command):

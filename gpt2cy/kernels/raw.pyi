@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 from gpt2cy.kernels.packed import PackedMatrix
 
@@ -18,7 +19,26 @@ def gemm(
     residual: NDArray[np.float32] | None = None,
     isa: str | None = None,
     n_threads: int = 1,
+    out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...
+
+@disjoint_base
+class Attention:
+    out: NDArray[np.float32]
+
+    def __new__(
+        cls,
+        qkv: NDArray[np.float32],
+        n_heads: int,
+        scale: float,
+        isa: str | None = None,
+        n_threads: int = 1,
+        fill: float = 0.0,
+    ) -> Self: ...
+    def rows(self, first: int, end: int) -> None: ...
+    def append(self) -> None: ...
+    def attend(self) -> None: ...
+
 def attention(
     qkv: NDArray[np.float32],
     n_heads: int,
@@ -35,11 +55,18 @@ def layernorm(
     eps: float = 1e-5,
     isa: str | None = None,
     n_threads: int = 1,
+    out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...
-def softmax(x: NDArray[np.float32], isa: str | None = None, n_threads: int = 1) -> NDArray[np.float32]: ...
+def softmax(
+    x: NDArray[np.float32],
+    isa: str | None = None,
+    n_threads: int = 1,
+    out: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]: ...
 def activation(
     x: NDArray[np.float32],
     kind: Literal["gelu_tanh", "gelu_erf", "relu", "exp"] | None,
     isa: str | None = None,
     n_threads: int = 1,
+    out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Doors to the drivers for tests and benchmarks: any instruction set, any thread count.
 
-Every function takes ``isa`` and ``n_threads`` last; arrays are float32 and C-contiguous.  Shapes are checked
-here, since nothing below checks them.
+Every function takes ``isa`` and ``n_threads``; arrays are float32 and C-contiguous.  ``out``, where given, is
+the array that takes the result: a benchmark does not want to pay for new memory.  Shapes are checked here, since
+nothing below checks them.
 """
 import numpy as np
 
@@ -37,6 +38,15 @@ cdef Team team_of(isa, int n_threads) except *:
     return team
 
 
+cdef array_for(out, tuple shape):
+    """`out`, if it has this shape, or a new array where it is None."""
+    if out is None:
+        return np.empty(shape, np.float32)
+    if out.shape != shape:
+        raise ValueError(f"out: expected {shape}, got {out.shape}")
+    return out
+
+
 def pack(const float[:, :] weight not None):
     """A PackedMatrix of weight [K, N]."""
     cdef PackedMatrix packed = PackedMatrix(weight.shape[0], weight.shape[1])
@@ -45,21 +55,21 @@ def pack(const float[:, :] weight not None):
 
 
 def gemm(const float[:, ::1] a not None, PackedMatrix w not None, bias=None, activation=None, residual=None,
-         isa=None, int n_threads=1):
+         isa=None, int n_threads=1, out=None):
     """activation(a w + bias) + residual: [m, N]."""
     cdef Team team = team_of(isa, n_threads)
     cdef const float[::1] bias_view
     cdef const float[:, ::1] residual_view
-    cdef float[:, ::1] out
+    cdef float[:, ::1] sums
     cdef g2_epilogue e = g2_epilogue(NULL, ACTIVATIONS[activation], NULL, w.layout.n, NULL, w.layout.n, NULL)
     cdef Arena scratch
     cdef Py_ssize_t m = a.shape[0]
     cdef float *floats
     if m < 1 or a.shape[1] != w.layout.k:
         raise ValueError(f"a: expected [m, {w.layout.k}], got {a.shape[0], a.shape[1]}")
-    result = np.empty((m, w.layout.n), np.float32)
-    out = result
-    e.out = &out[0, 0]
+    result = array_for(out, (m, w.layout.n))
+    sums = result
+    e.out = &sums[0, 0]
     if bias is not None:
         bias_view = bias
         if bias_view.shape[0] != w.layout.n:
@@ -78,47 +88,76 @@ def gemm(const float[:, ::1] a not None, PackedMatrix w not None, bias=None, act
     return result
 
 
-def attention(const float[:, ::1] qkv not None, Py_ssize_t n_heads, float scale, cuts=(), isa=None,
-              int n_threads=1, float fill=0.0):
-    """Causal attention of one sequence qkv [T, 3 C], fed in pieces that end at `cuts`: [T, C].
+cdef class Attention:
+    """Causal attention of one sequence with all its memory at hand, so that `append` and `attend` can be timed.
 
     `fill` is what the blocks hold before anything is written to them.
     """
-    cdef Team team = team_of(isa, n_threads)
-    cdef Py_ssize_t t = qkv.shape[0], c = qkv.shape[1] // 3
-    cdef Py_ssize_t head_dim = c // n_heads if n_heads > 0 else 0, i, n_blocks, block_floats
+    cdef Team team
     cdef g2_sequence s
-    cdef Arena scratch, memory
-    cdef float *floats
-    cdef float[:, ::1] out
-    if t < 1 or n_heads < 1 or c * 3 != qkv.shape[1] or head_dim * n_heads != c or not 1 <= head_dim <= G2_MAX_HEAD:
-        raise ValueError("qkv: expected [T, 3 * n_heads * head_dim]")
-    result = np.empty((t, c), np.float32)
-    out = result
-    n_blocks = (t + G2_BLOCK - 1) // G2_BLOCK
-    block_floats = 2 * c * G2_BLOCK + 32
-    memory = Arena(n_blocks * (block_floats + 16) * sizeof(float) + n_blocks * sizeof(float *) + 64)
-    s.blocks = <float **>memory.take(n_blocks * sizeof(float *))
-    for i in range(n_blocks):
-        s.blocks[i] = memory.take_floats(block_floats)
-        fill_floats(s.blocks[i], block_floats, fill)
-    scratch = Arena(_attention.attend_scratch(&team) * sizeof(float))
-    floats = scratch.take_floats(_attention.attend_scratch(&team))
-    cdef const float *data = &qkv[0, 0]
-    cdef float *sums = &out[0, 0]
-    s.layer_stride = 0
-    s.position = 0
-    s.row = 0
-    for cut in [*cuts, t]:
-        s.n_rows = cut - s.position
-        if s.n_rows < 1 or cut > t:
-            raise ValueError(f"cuts: expected increasing positions below {t}")
+    cdef Arena memory
+    cdef const float[:, ::1] qkv
+    cdef float[:, ::1] sums
+    cdef float *scratch
+    cdef Py_ssize_t n_heads, head_dim
+    cdef float scale
+    cdef readonly object out   # [T, C]
+
+    def __cinit__(self, const float[:, ::1] qkv not None, Py_ssize_t n_heads, float scale, isa=None, int n_threads=1,
+                  float fill=0.0):
+        cdef Py_ssize_t t = qkv.shape[0], c = qkv.shape[1] // 3, i, n_blocks, block_floats, scratch_floats
+        cdef Py_ssize_t head_dim = c // n_heads if n_heads > 0 else 0
+        if t < 1 or n_heads < 1 or c * 3 != qkv.shape[1] or head_dim * n_heads != c or not 1 <= head_dim <= G2_MAX_HEAD:
+            raise ValueError("qkv: expected [T, 3 * n_heads * head_dim]")
+        self.team = team_of(isa, n_threads)
+        self.qkv, self.n_heads, self.head_dim, self.scale = qkv, n_heads, head_dim, scale
+        self.out = np.empty((t, c), np.float32)
+        self.sums = self.out
+        n_blocks = (t + G2_BLOCK - 1) // G2_BLOCK
+        block_floats = 2 * c * G2_BLOCK + 32
+        scratch_floats = _attention.attend_scratch(&self.team)
+        self.memory = Arena(n_blocks * ((block_floats + 16) * sizeof(float) + sizeof(float *))
+                            + scratch_floats * sizeof(float) + 128)
+        self.s.blocks = <float **>self.memory.take(n_blocks * sizeof(float *))
+        for i in range(n_blocks):
+            self.s.blocks[i] = self.memory.take_floats(block_floats)
+            fill_floats(self.s.blocks[i], block_floats, fill)
+        self.scratch = self.memory.take_floats(scratch_floats)
+        self.s.layer_stride = 0
+        self.rows(0, t)
+
+    def rows(self, Py_ssize_t first, Py_ssize_t end):
+        """The queries that the next calls are about, with their keys and values."""
+        if not 0 <= first < end <= self.qkv.shape[0]:
+            raise ValueError(f"cuts: expected increasing positions up to {self.qkv.shape[0]}, got {first} to {end}")
+        self.s.position = self.s.row = first
+        self.s.n_rows = end - first
+
+    def append(self):
+        """Keys and values into their blocks."""
+        cdef const float *data = &self.qkv[0, 0]
         with nogil:
-            _attention.append(&team, &s, 1, data, n_heads, head_dim, 0)
-            _attention.attend(&team, &s, 1, data, n_heads, head_dim, 0, scale, sums, floats)
-        s.position += s.n_rows
-        s.row += s.n_rows
-    return result
+            _attention.append(&self.team, &self.s, 1, data, self.n_heads, self.head_dim, 0)
+
+    def attend(self):
+        """out = softmax(scale q k^T) v."""
+        cdef const float *data = &self.qkv[0, 0]
+        cdef float *sums = &self.sums[0, 0]
+        with nogil:
+            _attention.attend(&self.team, &self.s, 1, data, self.n_heads, self.head_dim, 0, self.scale, sums,
+                              self.scratch)
+
+
+def attention(qkv, n_heads, scale, cuts=(), isa=None, n_threads=1, fill=0.0):
+    """Causal attention of one sequence qkv [T, 3 C], fed in pieces that end at `cuts`: [T, C]."""
+    call = Attention(qkv, n_heads, scale, isa, n_threads, fill)
+    first = 0
+    for cut in [*cuts, len(qkv)]:
+        call.rows(first, cut)
+        call.append()
+        call.attend()
+        first = cut
+    return call.out
 
 
 cdef void fill_floats(float *p, Py_ssize_t n, float value) noexcept nogil:
@@ -128,12 +167,12 @@ cdef void fill_floats(float *p, Py_ssize_t n, float value) noexcept nogil:
 
 
 def layernorm(const float[:, ::1] x not None, const float[::1] gamma not None, beta=None, float eps=1e-5, isa=None,
-              int n_threads=1):
+              int n_threads=1, out=None):
     """[n, C] over its last axis."""
     cdef Team team = team_of(isa, n_threads)
     cdef const float[::1] beta_view
     cdef const float *beta_data = NULL
-    cdef float[:, ::1] out
+    cdef float[:, ::1] y
     if x.shape[0] < 1 or x.shape[1] < 1 or gamma.shape[0] != x.shape[1]:
         raise ValueError("gamma: expected [C] of x [n, C]")
     if beta is not None:
@@ -141,42 +180,42 @@ def layernorm(const float[:, ::1] x not None, const float[::1] gamma not None, b
         if beta_view.shape[0] != x.shape[1]:
             raise ValueError("beta: expected [C] of x [n, C]")
         beta_data = &beta_view[0]
-    result = np.empty((x.shape[0], x.shape[1]), np.float32)
-    out = result
+    result = array_for(out, (x.shape[0], x.shape[1]))
+    y = result
     cdef const float *data = &x[0, 0]
     cdef const float *scale = &gamma[0]
-    cdef float *normed = &out[0, 0]
+    cdef float *normed = &y[0, 0]
     with nogil:
         _rows.layernorm(&team, data, scale, beta_data, eps, normed, x.shape[0], x.shape[1])
     return result
 
 
-def softmax(const float[:, ::1] x not None, isa=None, int n_threads=1):
+def softmax(const float[:, ::1] x not None, isa=None, int n_threads=1, out=None):
     """[n, width] over its last axis."""
     cdef Team team = team_of(isa, n_threads)
-    cdef float[:, ::1] out
+    cdef float[:, ::1] y
     if x.shape[0] < 1 or x.shape[1] < 1:
         raise ValueError("x: expected [n, width], not empty")
-    result = np.empty((x.shape[0], x.shape[1]), np.float32)
-    out = result
+    result = array_for(out, (x.shape[0], x.shape[1]))
+    y = result
     cdef const float *data = &x[0, 0]
-    cdef float *shares = &out[0, 0]
+    cdef float *shares = &y[0, 0]
     with nogil:
         _rows.softmax(&team, data, shares, x.shape[0], x.shape[1])
     return result
 
 
-def activation(const float[::1] x not None, kind, isa=None, int n_threads=1):
+def activation(const float[::1] x not None, kind, isa=None, int n_threads=1, out=None):
     """gelu_tanh, gelu_erf or relu of x [n]; kind "exp" gives exp."""
     cdef Team team = team_of(isa, n_threads)
-    cdef float[::1] out
+    cdef float[::1] y
     cdef int code = -1 if kind == "exp" else ACTIVATIONS[kind]
     if x.shape[0] < 1:
         raise ValueError("x: expected [n], not empty")
-    result = np.empty(x.shape[0], np.float32)
-    out = result
+    result = array_for(out, (x.shape[0],))
+    y = result
     cdef const float *data = &x[0]
-    cdef float *values = &out[0]
+    cdef float *values = &y[0]
     with nogil:
         if code < 0:
             _rows.exp(&team, data, values, x.shape[0])

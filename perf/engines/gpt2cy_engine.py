@@ -9,7 +9,8 @@ import gpt2cy
 
 class Engine:
     def __init__(self, config, weights, threads):
-        gpt2cy.set_num_threads(threads)
+        if threads:
+            gpt2cy.set_num_threads(threads)
         self.model = gpt2cy.GPT(gpt2cy.GPTConfig(**config))
         self.model.load_state_dict(weights)
 
@@ -20,3 +21,19 @@ class Engine:
 
     def forward(self, tokens):
         return self.model(tokens)
+
+    def next_logits(self, tokens):
+        return self.model.next_logits(tokens)
+
+    def decoder(self, tokens):
+        """What computes one more token after these, again and again from the same state."""
+        cache = self.model.new_cache(len(tokens))
+        self.model.next_logits(tokens, cache)
+        past = tokens.shape[1]
+
+        def step(token):
+            logits = self.model.next_logits(token, cache)
+            cache.truncate(past)
+            return logits
+
+        return step

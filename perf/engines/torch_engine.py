@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 as a plain PyTorch module: nn.Linear, nn.LayerNorm, scaled_dot_product_attention; eager."""
+"""GPT-2 as a plain PyTorch module: nn.Linear, nn.LayerNorm, scaled_dot_product_attention; eager.
+
+The cache is static: tensors of the full length, allocated once and written in place.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +17,14 @@ class Block(nn.Module):
         self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width), "c_proj": nn.Linear(width, width)})
         self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, inner), "c_proj": nn.Linear(inner, width)})
 
-    def forward(self, x):
+    def forward(self, x, cache=None, past=0):
         qkv = self.attn["c_attn"](self.ln_1(x))  # [B, T, 3C]
         q, k, v = qkv.unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)  # 3 x [B, H, T, D]
-        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if cache is not None:
+            end = past + k.shape[2]
+            cache[0, :, :, past:end], cache[1, :, :, past:end] = k, v
+            k, v = cache[:, :, :, :end]
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=past == 0)  # past > 0: one token at a time
         x = x + self.attn["c_proj"](heads.transpose(1, 2).flatten(2))
         hidden = F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
         return x + self.mlp["c_proj"](hidden)
@@ -33,11 +40,11 @@ class GPT2(nn.Module):
         self.ln_f = nn.LayerNorm(width, eps)
         self.lm_head = nn.Linear(width, vocab, bias=head_bias)
 
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
-        for block in self.h:
-            x = block(x)
-        return self.lm_head(self.ln_f(x))
+    def forward(self, tokens, last=False, caches=None, past=0):
+        x = self.wte(tokens) + self.wpe.weight[past : past + tokens.shape[1]]
+        for i, block in enumerate(self.h):
+            x = block(x, caches and caches[i], past)
+        return self.lm_head(self.ln_f(x[:, -1] if last else x))
 
 
 class Engine:
@@ -60,3 +67,21 @@ class Engine:
     @torch.inference_mode()
     def forward(self, tokens):
         return self.model(torch.from_numpy(tokens)).numpy()
+
+    @torch.inference_mode()
+    def next_logits(self, tokens):
+        return self.model(torch.from_numpy(tokens), last=True).numpy()
+
+    @torch.inference_mode()
+    def decoder(self, tokens):
+        batch, past = tokens.shape
+        n_heads = self.model.h[0].n_heads
+        head_dim = self.model.wte.embedding_dim // n_heads
+        caches = [torch.zeros(2, batch, n_heads, past + 1, head_dim) for _ in self.model.h]
+        self.model(torch.from_numpy(tokens), last=True, caches=caches)
+
+        @torch.inference_mode()
+        def step(token):
+            return self.model(torch.from_numpy(token), last=True, caches=caches, past=past).numpy()
+
+        return step
