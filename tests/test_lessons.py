@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LESSONS = ROOT / "perf/lessons"
 
 pytestmark = pytest.mark.skipif(
-    os.name != "posix" or shutil.which("cc") is None, reason="the lessons are compiled by cc"
+    sys.platform != "linux" or shutil.which("cc") is None, reason="the lessons are compiled by cc -fopenmp"
 )
 VECTORS = [isa for isa in dispatch.available() if isa != "ref"]
 SIZES = [(1, 1, 1), (2, 3, 31), (5, 40, 33), (13, 769, 70), (15, 385, 96), (29, 9, 32), (43, 390, 129)]
