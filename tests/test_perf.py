@@ -149,7 +149,9 @@ def test_attention_needs_memory_in_proportion_to_the_length(tmp_path):
 
 
 def test_a_length_beyond_the_positions_is_left_out_aloud():
-    done = forward("--quick", "--models", "tiny", "--lengths", "16,512", "--engines", "gpt2cy")
+    done = forward(
+        "--quick", "--models", "tiny", "--lengths", "16,512", "--engines", "gpt2cy", "--threads", 1
+    )
     assert done.returncode == 0
     assert "tiny has 256 positions, not timed: [512] tokens" in done.stderr
 
@@ -157,8 +159,8 @@ def test_a_length_beyond_the_positions_is_left_out_aloud():
 def test_a_wrong_engine_is_not_timed(tmp_path):
     (tmp_path / "wrong_engine.py").write_text(WRONG_ENGINE)
     output = tmp_path / "forward.json"
-    command = ["--quick", "--models", "tiny", "--lengths", 16, "--engines", "wrong,numpy", "--output", output]
-    done = forward(*command, python_path=[tmp_path])
+    command = ["--quick", "--models", "tiny", "--lengths", 16, "--threads", 1, "--engines", "wrong,numpy"]
+    done = forward(*command, "--output", output, python_path=[tmp_path])
     assert done.returncode == 1
     assert "wrong is not timed on tiny: its logits of forward differ from the reference" in done.stderr
     result = json.loads(output.read_text())
@@ -168,7 +170,7 @@ def test_a_wrong_engine_is_not_timed(tmp_path):
 
 def test_an_engine_that_cannot_start_is_left_out(tmp_path):
     (tmp_path / "absent_engine.py").write_text("import a_package_that_is_not_there")
-    command = ["--quick", "--models", "tiny", "--lengths", 16, "--engines", "gpt2cy,absent"]
+    command = ["--quick", "--models", "tiny", "--lengths", 16, "--threads", 1, "--engines", "gpt2cy,absent"]
     done = forward(*command, python_path=[tmp_path])
     assert done.returncode == 1
     assert "absent is left out: ModuleNotFoundError" in done.stderr
