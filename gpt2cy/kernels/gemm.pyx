@@ -27,6 +27,7 @@ from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_ex
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
+    AHEAD_ROWS = 64       # of a panel, 8 KiB: longer than memory takes to answer
     K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
     CHUNK_ROWS = 168      # rows of a task
     GROUP_PANELS = 8      # most panels of a task
@@ -83,10 +84,13 @@ cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_s
                         Py_ssize_t nth, bint last_panel) noexcept nogil:
     """What the nth sliver of a block fetches meanwhile, up to a cache line a step; NULL: nothing.
 
-    The first two: the panels' block after this one, half of it each.  The others, where the slivers do not
-    stay in the cache and the last panel passes: themselves, as they will be needed after it.
+    One sliver alone: its panel, some way on.  Of several, the first two: the panels' block after this one, half
+    of it each.  The others, where the slivers do not stay in the cache and the last panel passes: themselves, as
+    they will be needed after it.
     """
     cdef Py_ssize_t depth = min(p.k_block, p.w.k - k0)
+    if p.n_slivers == 1:
+        return b + AHEAD_ROWS * G2_PANEL
     if nth < 2:
         return b + step + nth * depth * G2_LINE
     if not last_panel or p.slivers == NULL:
