@@ -24,7 +24,7 @@ INLINE vf lanes_add(vf sum, vf term, int64_t n, int j) {
     return n >= G2_LANES ? sum + term : v_head(lanes_in(n, j), sum + term, sum);
 }
 
-enum { NORM_ROWS = G2_VL == 16 ? 4 : 2 }; /* side by side: one row's sums wait for each other */
+enum { NORM_ROWS = G2_VL / 2 }; /* side by side, since the sums of one row wait for each other */
 
 INLINE void norm_rows(const int rows, const float *x, const float *gamma, const float *beta, float eps, float *y,
                       int64_t width) {
@@ -56,7 +56,7 @@ INLINE void norm_rows(const int rows, const float *x, const float *gamma, const 
                 squares[i].r[j] = v_head(lanes_in(left, j), v_fma(d, d, squares[i].r[j]), squares[i].r[j]);
             }
         float variance = lanes_sum(squares[i]) / (float)width;
-        scale[i] = v_splat(1.0f) / v_sqrt(v_splat(variance) + v_splat(eps));
+        scale[i] = v_splat(1.0f / __builtin_sqrtf(variance + eps));
     }
     for (int64_t c = 0; c < whole; c += G2_VL) {
         vf g = v_load(gamma + c), b = beta ? v_load(beta + c) : g;

@@ -33,7 +33,6 @@ INLINE vf v_splat(float x) { return x - (vf){0}; }
 #include <immintrin.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-INLINE vf v_sqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
 INLINE vf v_if_less(vf a, vf b, vf yes, vf no) {
     return (vf)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)no, (__m512)yes);
 }
@@ -49,21 +48,18 @@ INLINE vf v_times_power_of_two(vf y, vf n) { return (vf)_mm512_scalef_ps((__m512
 #include <immintrin.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE vf v_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
 INLINE vf v_blend(vi mask, vf yes, vf no) {
     return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
 }
 #elif defined(G2_NEON)
 #include <arm_neon.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
-INLINE vf v_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
 INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 INLINE vf v_max(vf a, vf b) { return v_blend(a > b, a, b); }
 #else /* SSE2, which has no fused multiply-add: rounds twice, and so stands outside the promise */
 #include <emmintrin.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
-INLINE vf v_sqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
 INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 #endif
 
