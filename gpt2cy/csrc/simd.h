@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One vector of G2_VL floats, and what the kernels do with it.  Most of it is GCC/Clang vector
- * extensions; where those have no word (fused multiply-add, square root, selection, partial
+ * extensions; where those have no word (fused multiply-add, selection, partial
  * loads) one intrinsic an instruction set.  Nothing here lets the compiler choose what to fuse.
  *
  * Rules that every instruction set keeps (design of the bits: docs/numerics.md)
