@@ -4,6 +4,9 @@ from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpt2cy.kernels.memory import Arena
 
 NORMS: dict[str, str]
@@ -13,4 +16,5 @@ class Parameters:
     def __new__(
         cls, shapes: dict[str, tuple[int, ...]], layers: dict[str, Any], tied: bool, arena: Arena
     ) -> Self: ...
+    def put(self, name: str, rows: NDArray[np.float32], first: int, transposed: bool) -> None: ...
     def __iter__(self) -> Iterator[str]: ...
