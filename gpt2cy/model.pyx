@@ -504,7 +504,11 @@ cdef class GPT:
         with weights.open_checkpoint(source, revision=revision, token=token, local_files_only=local_files_only,
                                      cache_dir=cache_dir) as checkpoint:
             model = cls.__new__(cls, checkpoint.config, _blank=True)
-            weights.load_into(checkpoint, model.parameters.put)
+            model.arena.enter_write()
+            try:
+                weights.load_into(checkpoint, model.parameters.put)
+            finally:
+                model.arena.leave_write()
         return model
 
     def __reduce__(self):

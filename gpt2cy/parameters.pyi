@@ -2,10 +2,9 @@
 from collections.abc import Iterator
 from typing import Any, Self
 
-from typing_extensions import disjoint_base
-
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 from gpt2cy.kernels.memory import Arena
 

@@ -52,7 +52,7 @@ cdef class Parameters:
         return array
 
     def put(self, str name not None, const float[:, :] rows not None, Py_ssize_t first, bint transposed):
-        """Set a part of a parameter, of float32 rows that come one after the other from a file.
+        """Set a part of a parameter, of float32 rows from a file; the caller has the arena to write.
 
         Parameters
         ----------
@@ -64,24 +64,20 @@ cdef class Parameters:
         """
         cdef Linear linear
         layer, attribute = self.places[name]
-        self.arena.enter_write()
-        try:
-            if isinstance(layer, Embedding):
-                if transposed:
-                    raise ValueError(f"{name}: a table is set by its rows")
-                (<Embedding>layer).fill(rows, first)
-            elif attribute == "weight":
-                linear = <Linear?>layer
-                if transposed == (name == "lm_head.weight"):   # of which the layer itself has the transpose
-                    linear.matrix.fill(rows, first)
-                else:
-                    linear.matrix.fill_transposed(rows, first)
-            elif isinstance(layer, LayerNorm):
-                (<LayerNorm>layer).put(attribute, rows[0])
+        if isinstance(layer, Embedding):
+            if transposed:
+                raise ValueError(f"{name}: a table is set by its rows")
+            (<Embedding>layer).fill(rows, first)
+        elif attribute == "weight":
+            linear = <Linear?>layer
+            if transposed == (name == "lm_head.weight"):   # of which the layer itself has the transpose
+                linear.matrix.fill(rows, first)
             else:
-                (<Linear?>layer).put(attribute, rows[0])
-        finally:
-            self.arena.leave_write()
+                linear.matrix.fill_transposed(rows, first)
+        elif isinstance(layer, LayerNorm):
+            (<LayerNorm>layer).put(attribute, rows[0])
+        else:
+            (<Linear?>layer).put(attribute, rows[0])
 
     cdef dict checked(self, mapping):
         """The mapping's arrays, float32 and of the right shapes; one ValueError with all that is wrong."""

@@ -35,8 +35,8 @@ def open_checkpoint(
     Raises
     ------
     ValueError
-        If a file is of no known format, damaged, refused, or does not fit its configuration. The message names
-        the file, what was found, what was expected, and everything that is wrong with its tensors.
+        If a file is of no known format, damaged, refused, or does not fit its configuration. The message
+        names the file, what was found and expected, and everything that is wrong with its tensors.
     OSError
         If a file is missing or cannot be read, or the hub does not answer.
     TypeError

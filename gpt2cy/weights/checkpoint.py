@@ -5,8 +5,8 @@
     Tensor       a parameter of GPT-2 and the Stored that holds it, perhaps transposed
     Checkpoint   all of them, checked against the configuration (names.py)
 
-A tensor is read in blocks of rows that fit the processor's cache, so that loading a model holds one block beside
-the model's own memory.
+A tensor is read in blocks of rows that fit the processor's cache, so that loading a model holds one block a
+thread beside the model's own memory.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from gpt2cy.config import GPTConfig
 from gpt2cy.weights.dtypes import FLOATS, Format
 from gpt2cy.weights.files import File
 
-BLOCK_BYTES = 1 << 19  # of float32: what is read and packed at a time; both copies stay in the cache
+BLOCK_BYTES = 1 << 20  # what is read at a time, and packed while it is in the cache
 _PANEL = 32  # rows of a transposed matrix go into whole panels of the packed one
 
 
@@ -68,18 +68,33 @@ class Stored:
         skipped = index * math.prod(shape) // self.format.values * self.format.nbytes
         return replace(self, offset=self.offset + skipped, shape=shape)
 
-    def blocks(self, what: str) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (first row, float32 [r, last axis]) of all rows, each block in the same memory."""
+    @property
+    def n_rows(self) -> int:
+        """Rows of the last axis; a vector is one."""
+        return math.prod(self.shape[:-1])
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows are read at a time."""
         width = self.shape[-1] if self.shape else 1
-        n_rows = math.prod(self.shape[:-1])
-        most = max(1, BLOCK_BYTES // (4 * width))
-        most = most // _PANEL * _PANEL or most
-        buffer = np.empty((min(most, n_rows), self.row_bytes), np.uint8)
-        for first in range(0, n_rows, most):
-            rows = buffer[: min(most, n_rows - first)]
-            self.file.read_into(rows.reshape(-1), self.offset + first * self.row_bytes, what)
+        most = max(1, BLOCK_BYTES // max(1, 4 * width, self.row_bytes))
+        return most // _PANEL * _PANEL or most
+
+    def blocks(self, what: str, rows: range | None = None, buffer=None) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (first row, float32 [r, last axis]) of the rows, each block in the same memory.
+
+        `what` is the tensor's name for messages; `buffer`, BLOCK_BYTES of uint8, is used where it suffices.
+        """
+        rows = range(self.n_rows) if rows is None else rows
+        most = min(self.block_rows, len(rows))
+        if buffer is None or most * self.row_bytes > len(buffer):
+            buffer = np.empty(most * self.row_bytes, np.uint8)
+        for first in rows[:: most or 1]:
+            count = min(most, rows.stop - first)
+            block = buffer[: count * self.row_bytes]
+            self.file.read_into(block, self.offset + first * self.row_bytes, what)
             try:
-                numbers = self.format.decode(rows)
+                numbers = self.format.decode(block.reshape(count, -1))
             except ValueError as error:
                 raise ValueError(f"{self.file}: {what} ({self.dtype}): {error}") from None
             yield first, numbers
@@ -118,14 +133,14 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes in the file."""
-        return math.prod(self.stored.shape[:-1]) * self.stored.row_bytes
+        return self.stored.n_rows * self.stored.row_bytes
 
-    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+    def blocks(self, rows: range | None = None, buffer=None) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (first row, rows) as they lie in the file; each block is gone when the next one comes.
 
         A vector is one row. With `transposed`, row i of the file is column i of the parameter.
         """
-        return self.stored.blocks(self.name)
+        return self.stored.blocks(self.name, rows, buffer)
 
     def read(self) -> np.ndarray:
         """Return the whole tensor: C-contiguous float32 of `shape`, memory of its own."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading files: bounded, by offset, never mapped.
 
-A mapped file that is cut short ends the process with SIGBUS; a read of it ends with an error. The file that was
-opened stays open until the checkpoint is closed, so one that is replaced meanwhile is read to its old end.
+A mapped file that is cut short ends the process with SIGBUS; a read of it ends with an error. The file that
+was opened stays open until the checkpoint is closed: one that is replaced meanwhile is read to its old end.
 """
 
 import json
@@ -34,7 +34,7 @@ class File:
             raise ValueError(
                 f"{path}: expected a file, found {'a folder' if self.path.is_dir() else 'a device'}"
             )
-        self.handle = open(self.path, "rb", buffering=0)
+        self.handle = open(self.path, "rb", buffering=0)  # noqa: SIM115
         self.size = os.fstat(self.handle.fileno()).st_size
         self._lock = threading.Lock()  # seek and read are two steps
 
@@ -54,13 +54,19 @@ class File:
         view = memoryview(buffer)
         self.check(offset, len(view), what)
         done = 0
+        while done < len(view):
+            count = self._some(view[done:], offset + done)
+            if not count:
+                raise OSError(f"{self}: the file was cut short while {what} was being read")
+            done += count
+
+    def _some(self, view, offset):
+        """Read into a buffer what comes at once; safe in several threads."""
+        if hasattr(os, "preadv"):
+            return os.preadv(self.handle.fileno(), [view], offset)
         with self._lock:
             self.handle.seek(offset)
-            while done < len(view):
-                count = self.handle.readinto(view[done:])
-                if not count:
-                    raise OSError(f"{self}: the file was cut short while {what} was being read")
-                done += count
+            return self.handle.readinto(view)
 
     def read(self, offset: int, count: int, what: str) -> bytes:
         """Return count bytes from offset on."""

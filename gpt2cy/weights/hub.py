@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of the Hugging Face hub, through its own client: its cache, environment variables and errors are what they are.
+"""Models of the Hugging Face hub, through its own client: with its cache, environment and errors.
 
 Only what is needed is fetched: the configuration, the weights in one form, the tokenizer.
 """

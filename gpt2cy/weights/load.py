@@ -2,12 +2,21 @@
 """Numbers of a checkpoint into a model, with a progress bar where it takes long and somebody looks."""
 
 import sys
+import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
-from gpt2cy.weights.checkpoint import Checkpoint
+import numpy as np
+
+from gpt2cy.kernels.threads import get_num_threads
+from gpt2cy.weights import names
+from gpt2cy.weights.checkpoint import BLOCK_BYTES, Checkpoint
 
 QUIET_SECONDS = 1.0
+MOST_THREADS = 4  # more wait for memory
+WORTH_A_THREAD = 16 << 20  # bytes
+PART_BYTES = 8 << 20  # what a thread takes at a time
 
 
 def load(checkpoint: Checkpoint, put) -> None:
@@ -18,11 +27,40 @@ def load(checkpoint: Checkpoint, put) -> None:
             "(tie_word_embeddings): wte.weight is used for both",
             stacklevel=4,
         )
-    with Progress(sum(tensor.nbytes for tensor in checkpoint.tensors.values())) as progress:
-        for name, tensor in checkpoint.tensors.items():
-            for first, rows in tensor.blocks():
-                put(name, rows, first, tensor.transposed)
-                progress.add(rows.size * tensor.nbytes // max(1, tensor.size))
+    total = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+    local = threading.local()
+
+    def move(part):
+        tensor, rows = part
+        if not hasattr(local, "buffer"):
+            local.buffer = np.empty(BLOCK_BYTES, np.uint8)
+        if tensor.transposed and tensor.name in (names.TABLE, "wpe.weight"):
+            put(tensor.name, tensor.read(), 0, False)  # of no format by itself: someone turned the tensor
+        else:
+            for first, block in tensor.blocks(rows, local.buffer):
+                put(tensor.name, block, first, tensor.transposed)
+        return len(rows) * tensor.stored.row_bytes
+
+    n_threads = min(MOST_THREADS, get_num_threads(), 1 + total // WORTH_A_THREAD)
+    with Progress(total) as progress:
+        if n_threads == 1:
+            for part in _parts(checkpoint):
+                progress.add(move(part))
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                for count in pool.map(move, _parts(checkpoint)):
+                    progress.add(count)
+
+
+def _parts(checkpoint):
+    """(tensor, rows) of all tensors, in pieces of about PART_BYTES."""
+    for tensor in checkpoint.tensors.values():
+        stored = tensor.stored
+        turned_table = tensor.transposed and tensor.name in (names.TABLE, "wpe.weight")
+        step = stored.block_rows * max(1, PART_BYTES // max(1, stored.block_rows * stored.row_bytes))
+        step = stored.n_rows if turned_table else step
+        for first in range(0, stored.n_rows, step):
+            yield tensor, range(first, min(first + step, stored.n_rows))
 
 
 class Progress:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names: those of other formats to Hugging Face's, and the tensors of a file to the parameters of a configuration.
+"""Names: those of other formats to Hugging Face's, and a file's tensors to the parameters of a configuration.
 
     transformer.h.0.attn.c_attn.weight    h.0.attn.c_attn.weight    the prefix may be there or not
     module. _orig_mod.                    taken off where every name carries it (DataParallel, torch.compile)
@@ -39,11 +39,12 @@ GGUF_BLOCK_LAYERS = {
     "ffn_down": "mlp.c_proj",
 }
 
-# llm.c writes the tensors of all blocks stacked, in this order; of the file's words for them only the order is there.
-LLMC_BLOCK = (
-    "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
-    "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias",
-)  # fmt: skip
+# llm.c writes the tensors of all blocks stacked, in this order and without names.
+LLMC_BLOCK = tuple(
+    f"{layer}.{kind}"
+    for layer in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+    for kind in ("weight", "bias")
+)
 
 # What the axes of a weight are called in a config.json.
 _AXES = {
@@ -75,7 +76,7 @@ def from_gguf(name: str) -> str:
 
 
 def is_linear(name: str) -> bool:
-    """Whether a parameter is the weight of a linear layer of a block: those that other formats have [out, in]."""
+    """Whether a parameter is the weight of a block's linear layer: other formats have those [out, in]."""
     return name.startswith("h.") and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
 
 

@@ -79,8 +79,8 @@ def _stranger(file, head):
         return f"{expected}, found a file of {file.size} bytes: it is cut short"
     length = int.from_bytes(head[:8], "little")
     return (
-        f"{expected}, found the bytes {head[:8].hex(' ')} (as the length of a safetensors header: {length:,}, "
-        f"in a file of {file.size:,} bytes)"
+        f"{expected}, found the bytes {head[:8].hex(' ')} "
+        f"(as the length of a safetensors header: {length:,}, in a file of {file.size:,} bytes)"
     )
 
 

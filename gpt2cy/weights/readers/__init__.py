@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reader a format: what tensors a file holds and where they lie in it. Numbers are read later, from there."""
+"""One reader a format: what tensors a file holds and where they lie in it; their numbers are read later."""
 
 from dataclasses import dataclass
 

@@ -6,8 +6,9 @@
     tensors   name, axes (the fastest first), type, offset from the data
     data      aligned
 
-The package's own reader maps the file and trusts counts and offsets, so it is not used: what is wrong is found here
-before anything is allocated. Its tables of block sizes and its dequantisation are. Linear weights are [out, in].
+The package's own reader maps the file and trusts counts and offsets, so it is not used: what is wrong is
+found here before anything is allocated. Its tables of block sizes and its dequantisation are. Linear weights
+are [out, in].
 """
 
 import math
@@ -27,7 +28,6 @@ VERSIONS = (2, 3)
 MOST_AXES = 4
 MOST_NAME = 4096  # bytes of a key or a tensor's name
 MOST_TEXT = 1 << 16  # bytes of a string that is kept
-PLAIN = {"F32", "F16", "BF16", "F64"}
 
 SCALARS = {
     0: "<B",
@@ -61,10 +61,9 @@ def read(file: File) -> Contents:
         fields, tensors = _header(stream, package)
     except (ValueError, struct.error) as error:
         raise ValueError(f"{file}: header: {error}") from None
-    if fields.get("general.architecture") != "gpt2":
-        raise ValueError(
-            f"{file}: general.architecture: expected gpt2, found {short(str(fields.get('general.architecture')))}"
-        )
+    architecture = fields.get("general.architecture")
+    if architecture != "gpt2":
+        raise ValueError(f"{file}: general.architecture: expected gpt2, found {short(str(architecture))}")
     return Contents("gguf", tensors, _config(file, fields, tensors), linear_transposed=True)
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """llm.c's model files: 256 int32 of header, then the tensors in a fixed order, those of all blocks stacked.
 
-    header  magic, version (3: float32, 5: bfloat16), positions, vocabulary, blocks, heads, width, padded vocabulary
-    then    wte [padded vocabulary, C], wpe [P, C], LLMC_BLOCK each [L, ...], ln_f weight and bias
+    header  magic, version (3: float32, 5: bfloat16), positions, vocabulary, blocks, heads, width, rows of wte
+    then    wte [rows, C], wpe [P, C], LLMC_BLOCK each [L, ...], ln_f weight and bias
 
-Linear weights are [out, in]. Rows of wte behind the vocabulary are padding: the header says so, and they are left out.
+Linear weights are [out, in]. Rows of wte behind the vocabulary are padding, as the header says: they are left
+out.
 """
 
 import math

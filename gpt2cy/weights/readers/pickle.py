@@ -2,8 +2,8 @@
 """What torch.save writes, without torch: pytorch_model.bin and nanoGPT's ckpt.pt, new form and old.
 
     new   a zip archive, stored uncompressed: NAME/data.pkl, a pickle; NAME/data/KEY, the numbers of a storage
-    old   five pickles (magic number, version, system, the data, keys of storages), then for each key the count
-          of its numbers (int64) and the numbers
+    old   five pickles (magic number, version, system, the data, keys of storages), then for each key the
+          count of its numbers (int64) and the numbers
 
 The pickles are run by unpickle.py, which can build data and nothing else; the numbers stay where they are.
 """

@@ -53,6 +53,6 @@ def _stored(file, data, name, entry):
     file.check(data + begin, end - begin, short(name))
     if stored.format is not None and math.prod(stored.shape) * stored.format.nbytes != end - begin:
         raise ValueError(
-            f"{file}: {short(name)}: expected {list(stored.shape)} of {stored.dtype} in its bytes, found {end - begin:,}"
+            f"{file}: {short(name)}: {list(stored.shape)} of {stored.dtype} do not fit its {end - begin:,} bytes"
         )
     return stored
