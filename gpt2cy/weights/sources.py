@@ -55,14 +55,14 @@ def open_source(source, **hub_options) -> Checkpoint:
 def read_file(file: File) -> Contents:
     """Return the contents of a file of any format that its first bytes show."""
     head = file.read(0, min(file.size, 64), "the header")
-    if head.startswith((pickle.ZIP, b"\x80")):
+    if safetensors.header_length(file) is not None:  # first: the length may begin like anything else
+        return safetensors.read(file)
+    if head.startswith((pickle.ZIP, *pickle.PROTOCOLS)):
         return pickle.read(file)
     if head.startswith(gguf.MAGIC):
         return gguf.read(file)
     if head[:4] == llmc.MAGIC.to_bytes(4, "little"):
         return llmc.read(file)
-    if safetensors.header_length(file) is not None:
-        return safetensors.read(file)
     raise ValueError(f"{file}: {_stranger(file, head)}")
 
 

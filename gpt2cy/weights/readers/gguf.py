@@ -204,6 +204,7 @@ def _config(file, fields, tensors):
         type(values["layer_norm_eps"]) is float
     ):  # 1e-5 was rounded to float32: the shortest number that is the same
         values["layer_norm_eps"] = float(str(np.float32(values["layer_norm_eps"])))
+    inner = fields.get("gpt2.feed_forward_length")
     if fields.get("gpt2.attention.head_count_kv", values["n_heads"]) != values["n_heads"]:
         raise ValueError(
             f"{file}: gpt2.attention.head_count_kv: expected as many as heads: this is not plain GPT-2"
@@ -212,7 +213,7 @@ def _config(file, fields, tensors):
         return GPTConfig(
             **values,
             vocab_size=(tensors["wte.weight"].shape or (0,))[0],
-            n_inner=fields.get("gpt2.feed_forward_length"),
+            n_inner=None if type(inner) is int and inner == 4 * values["n_embd"] else inner,
             bias=any(name.startswith("h.") and name.endswith(".bias") for name in tensors),
             tie_weights="lm_head.weight" not in tensors,
             lm_head_bias="lm_head.bias" in tensors,

@@ -18,6 +18,7 @@ from gpt2cy.weights.files import File, Stream, short
 from gpt2cy.weights.readers import Contents, unpickle
 
 ZIP = b"PK\x03\x04"
+PROTOCOLS = tuple(bytes([0x80, version]) for version in range(2, 6))
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 OLD_VERSION = 1001

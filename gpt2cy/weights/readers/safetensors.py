@@ -52,7 +52,5 @@ def _stored(file, data, name, entry):
     stored = Stored.of(file, data + begin, entry["dtype"], entry["shape"])
     file.check(data + begin, end - begin, short(name))
     if stored.format is not None and math.prod(stored.shape) * stored.format.nbytes != end - begin:
-        raise ValueError(
-            f"{file}: {short(name)}: {list(stored.shape)} of {stored.dtype} do not fit its {end - begin:,} bytes"
-        )
+        raise ValueError(f"{file}: {short(name)}: its shape and type do not fit its {end - begin:,} bytes")
     return stored

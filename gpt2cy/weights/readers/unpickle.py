@@ -2,9 +2,9 @@
 """A pickle machine that can build tensors and plain containers and nothing else.
 
 A pickle is a program. Python's own machine imports what the program names and calls it; this one knows the
-few opcodes that data needs, and nothing in it can reach a module: a global stays a name, and calling one looks
-it up in CALLS below, where each entry builds one of our own descriptions. So no code of a file ever runs, and
-nothing is allocated that the file does not spell out.
+few opcodes that data needs, and nothing in it can reach a module: a global stays a name, and calling one
+looks it up in CALLS below, where each entry builds one of our own descriptions. So no code of a file ever
+runs, and nothing is allocated that the file does not spell out.
 
 The opcodes are those of Python's pickletools; PyTorch writes protocol 2 unless it is told otherwise.
 """
