@@ -7,6 +7,7 @@ was opened stays open until the checkpoint is closed: one that is replaced meanw
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -138,6 +139,11 @@ def parse_json(text: bytes, where: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: expected JSON: {short(str(error), 100)}") from None
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether something from a file is the name of a file, and no path to elsewhere."""
+    return isinstance(name, str) and re.fullmatch(r"[^/\\\0:]+", name) is not None and name not in (".", "..")
 
 
 def short(text: str, most: int = 80) -> str:

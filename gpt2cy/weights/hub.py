@@ -6,7 +6,7 @@ Only what is needed is fetched: the configuration, the weights in one form, the 
 
 from pathlib import Path
 
-from gpt2cy.weights.files import read_json
+from gpt2cy.weights.files import is_plain_name, read_json
 
 TOKENIZER = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 SINGLE = ("model.safetensors", "pytorch_model.bin")
@@ -62,7 +62,7 @@ def fetch(source: str, *, revision=None, token=None, local_files_only=False, cac
             fields = read_json(index)
             weight_map = fields.get("weight_map") if isinstance(fields, dict) else None
             shards = weight_map.values() if isinstance(weight_map, dict) else ()
-            for shard in sorted({shard for shard in shards if isinstance(shard, str)}):
+            for shard in sorted({shard for shard in shards if is_plain_name(shard)}):
                 get(shard)
             break
     for name in TOKENIZER:

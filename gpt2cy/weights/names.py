@@ -22,7 +22,7 @@ BODY = "transformer."
 HEAD = "lm_head.weight"
 TABLE = "wte.weight"
 MASKS = re.compile(r"h\.[0-9]+\.attn\.(bias|masked_bias)")
-MOST_LINES = 20  # of problems in one message
+MOST_LINES = 10  # of one kind of problem in a message
 
 GGUF_LAYERS = {
     "token_embd": "wte",
@@ -193,9 +193,12 @@ def _message(where, config, named, problems, hints):
     blocks = {match[1] for name in named if (match := re.match(r"h\.([0-9]+)\.", name))}
     if blocks and len(blocks) != config.n_layers:
         hints[f"the file has {len(blocks)} blocks, the configuration {config.n_layers} (n_layer)"] = None
-    if len(problems) > MOST_LINES:
-        problems = [*problems[:MOST_LINES], f"and {len(problems) - MOST_LINES} more"]
-    lines = [f"{where}: the tensors do not fit the configuration:", *problems]
+    lines = [f"{where}: the tensors do not fit the configuration:"]
+    for kind in ("twice: ", "missing: ", "unexpected: ", ""):
+        these = [problem for problem in problems if problem.startswith(kind)]
+        problems = [problem for problem in problems if not problem.startswith(kind)]
+        lines += these[:MOST_LINES]
+        lines += [f"{kind}and {len(these) - MOST_LINES} more"] if len(these) > MOST_LINES else []
     lines += [f"to try: {hint}" for hint in hints]
     return "\n  ".join(lines)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from gpt2cy.weights import names
 from gpt2cy.weights.checkpoint import Checkpoint, closed_on_error
-from gpt2cy.weights.files import File, read_json, short
+from gpt2cy.weights.files import File, is_plain_name, read_json, short
 from gpt2cy.weights.hf_config import from_hf
 from gpt2cy.weights.readers import Contents, gguf, llmc, pickle, safetensors
 
 CONFIG = "config.json"
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 MODELS = ("model.safetensors", INDEXES[0], "pytorch_model.bin", INDEXES[1], "ckpt.pt")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 # First bytes of what is often found in the place of a model.
 STRANGERS = {
@@ -33,10 +33,7 @@ def open_source(source, **hub_options) -> Checkpoint:
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source: expected a path or the id of a model, got {type(source).__name__}")
     path = Path(source)
-    try:
-        exists = path.exists()
-    except (OSError, ValueError):  # too long, or a NUL byte
-        exists = False
+    exists = os.path.exists(source)  # an empty name does not; Path makes the current folder of it
     if not exists and isinstance(source, str) and HUB_ID.fullmatch(source):
         from gpt2cy.weights import hub
 
@@ -135,8 +132,7 @@ def _open_shards(folder, index, open_file):
 
 def _check_shard_name(index, name, shard):
     """A shard lies beside its index: nothing else may be opened through it."""
-    plain = isinstance(shard, str) and re.fullmatch(r"[^/\\\0:]+", shard) and shard not in (".", "..")
-    if not plain:
+    if not is_plain_name(shard):
         found = repr(short(shard)) if isinstance(shard, str) else type(shard).__name__
         raise ValueError(
             f"{index}: weight_map: {short(name)}: expected the name of a file beside it, found {found}"

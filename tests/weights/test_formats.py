@@ -143,7 +143,7 @@ def test_a_trained_model_predicts_its_text():
     ids = np.array(ids[:250])
     logits = gpt2cy.GPT.from_pretrained(folder)(ids[:-1]).astype(np.float64)
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), ids[1:]]
-    assert losses.mean() < 3.5
+    assert losses.mean() < 4
 
 
 # ---- the format is told from the first bytes -------------------------------------------------------------
