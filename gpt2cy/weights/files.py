@@ -126,11 +126,13 @@ class Stream:
 def read_json(path) -> object:
     """Return what a JSON file holds, or raise ValueError naming the file."""
     path = Path(path)
-    with open(path, "rb") as file:
-        text = file.read(JSON_BYTES + 1)
-    if len(text) > JSON_BYTES:
-        raise ValueError(f"{path}: expected at most {JSON_BYTES:,} bytes of JSON")
-    return parse_json(text, str(path))
+    file = File(path)
+    try:
+        if file.size > JSON_BYTES:
+            raise ValueError(f"{path}: expected at most {JSON_BYTES:,} bytes of JSON, found {file.size:,}")
+        return parse_json(file.read(0, file.size, "JSON"), str(path))
+    finally:
+        file.close()
 
 
 def parse_json(text: bytes, where: str) -> object:
