@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from typing import Self
 
 import numpy as np
@@ -39,4 +40,14 @@ class GPT:
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | PathLike[str],
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+        cache_dir: str | PathLike[str] | None = None,
+    ) -> Self: ...
     def load_state_dict(self, mapping: Mapping[str, ArrayLike]) -> None: ...
