@@ -430,9 +430,9 @@ def test_a_file_where_a_folder_should_be(tmp_path, tied):
 
 
 def test_a_folder_where_a_file_should_be(tmp_path, tied):
-    with pytest.raises(IsADirectoryError, match="path: expected the name of a file"):
+    with pytest.raises(IsADirectoryError, match="path: expected a file's name for format 'llm.c'"):
         tied.save(tmp_path, format="llm.c")
-    with pytest.raises(IsADirectoryError, match="path: expected the name of a file"):
+    with pytest.raises(IsADirectoryError, match="path: expected a file's name for format 'llm.c'"):
         tied.save(f"{tmp_path}/new/", format="llm.c")
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).mkdir()
