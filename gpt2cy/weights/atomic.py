@@ -171,12 +171,17 @@ def finish(folder: str) -> bool:
         return _carry_out(folder)
 
 
+def read_start(path: str, most: int) -> bytes:
+    """Return a small file's bytes, and not more than `most` of a large one's."""
+    with open(path, "rb") as file:
+        return file.read(min(most, os.fstat(file.fileno()).st_size))  # read(most) would allocate as much
+
+
 def _carry_out(folder):
     """Do what the record says, as far as it has not been done; return whether there is one."""
     record = os.path.join(folder, RECORD)
     try:
-        with open(record, "rb") as file:
-            text = file.read(_MOST_RECORD_BYTES + 1)
+        text = read_start(record, _MOST_RECORD_BYTES)
     except FileNotFoundError:
         return False
     files, removed = _parsed(record, text)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpt2cy import _checks
 from gpt2cy.config import GPTConfig
-from gpt2cy.weights.atomic import ENTRY, replacing
+from gpt2cy.weights.atomic import ENTRY, read_start, replacing
 from gpt2cy.weights.hf_config import to_hf
 from gpt2cy.weights.writers.tensors import Tensor, require, tensors
 
@@ -145,10 +145,9 @@ def _others(folder, ours):
 
 
 def _read(path, most):
-    """The first bytes of a file; none if it cannot be read."""
+    """The first bytes of a file; none if there is no such file or it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(most)
+        return read_start(path, most) if os.path.isfile(path) else b""
     except OSError:
         return b""
 
