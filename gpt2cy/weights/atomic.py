@@ -10,20 +10,21 @@ Nothing is visible until the block ends. Then every temporary file is flushed to
 
 1. one file and nothing to remove: it is renamed over the old one, which is atomic;
 2. else a record of all that is to be done is put into the folder, also by renaming. That is the moment of
-   commitment. Before it the old files are the checkpoint, and the temporary ones are rubbish that the next save
-   sweeps up. After it the new files are: whoever comes next, be it this process, a later save, or a reader (which
-   calls `finish`), carries out what the record says. Every step may be repeated, so it does not matter where the one
-   before was killed.
+   commitment. Before it the old files are the checkpoint, and the temporary ones are rubbish that the next
+   save sweeps up. After it the new files are: whoever comes next, be it this process, a later save, or a
+   reader (which calls `finish`), carries out what the record says. Every step may be repeated, so it does not
+   matter where the one before was killed.
 
-The order of the steps is for readers that do not know the record. If config.json is to change, it goes first and
-comes back last: in between the folder is plainly no checkpoint, and never an old configuration with new
-weights. Shards get names that the folder does not have yet, so the old index stays true until it is replaced. What
-only the old checkpoint used is removed when the new files are there, and before config.json is: a reader that prefers
-model.safetensors to an index would find the old one.
+The order of the steps is for readers that do not know the record. If config.json is to change, it goes first
+and comes back last: in between the folder is plainly no checkpoint, and never an old configuration with new
+weights. Shards get names that the folder does not have yet, so the old index stays true until it is replaced.
+What only the old checkpoint used is removed when the new files are there, and before config.json is: a reader
+that prefers model.safetensors to an index would find the old one.
 
-A folder is saved to by one at a time (an advisory lock on the folder, which the system releases when its holder dies).
-So whatever carries a temporary name while we hold the lock has been left by a killed process. Where folders cannot be
-locked (some network file systems), two saves at once are the caller's affair and nothing is swept up.
+A folder is saved to by one at a time (an advisory lock on the folder, which the system releases when its
+holder dies). So whatever carries a temporary name while we hold the lock has been left by a killed process.
+Where folders cannot be locked (some network file systems), two saves at once are the caller's affair and
+nothing is swept up.
 """
 
 import contextlib
@@ -34,10 +35,12 @@ import re
 import secrets
 import stat
 import threading
+from typing import Any
 
+fcntl: Any  # None on Windows: there an open file cannot be removed, which protects others' files as well
 try:
     import fcntl
-except ImportError:  # Windows: a file that is open there cannot be removed, which protects others' files as well
+except ImportError:
     fcntl = None
 
 RECORD = ".gpt2cy-save.json"
@@ -214,7 +217,7 @@ def _carry_out(folder):
 
 
 def _parsed(path, text):
-    """The record's files and removed names. It may come from anywhere: it must not reach out of the folder."""
+    """The record's files and removed names; a record from anywhere must not reach out of the folder."""
     try:
         steps = json.loads(text)
         files, removed = dict(steps["files"]), list(steps["removed"])

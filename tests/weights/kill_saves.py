@@ -4,8 +4,8 @@
     kill_saves.py FOLDER random ROUNDS     children are killed at random moments of saves one after the other
     kill_saves.py FOLDER each              a child is killed before the n-th call of the system, for every n
 
-The models differ in the number of heads, so in config.json but not in a single shape: an old configuration with new
-weights would load everywhere without a word.
+The models differ in the number of heads, so in config.json but not in a single shape: an old configuration
+with new weights would load everywhere without a word.
 """
 
 import itertools
@@ -45,17 +45,22 @@ def save(number):
     MODELS[number].save_pretrained(folder, max_shard_size=SHARD_SIZES[number])
 
 
+def parsed(name):
+    with open(os.path.join(folder, name)) as file:
+        return json.load(file)
+
+
 def present():
-    """The number of the model that the folder holds, or None; read as transformers reads, model.safetensors first."""
+    """The model that the folder holds, or None; model.safetensors comes first, as for transformers."""
     names = set(os.listdir(folder))
     if "config.json" not in names:
         return None
-    config = json.load(open(os.path.join(folder, "config.json")))
+    config = parsed("config.json")
     found = {}
     if "model.safetensors" in names:
         found = load_file(os.path.join(folder, "model.safetensors"))
     else:
-        places = json.load(open(os.path.join(folder, "model.safetensors.index.json")))["weight_map"]
+        places = parsed("model.safetensors.index.json")["weight_map"]
         shards = {name: load_file(os.path.join(folder, name)) for name in set(places.values())}
         assert sum(map(len, shards.values())) == len(places)
         found = {name: shards[shard][name] for name, shard in places.items()}

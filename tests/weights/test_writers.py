@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a saved file holds, read by the formats' own readers; and what is refused before anything is written."""
+"""What a saved file holds, read by the formats' own readers; what is refused before anything is written."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def expected_tensors(model):
     """The model's parameters, and zeros for each bias that it does not have."""
     found = model.state_dict()
     for name in list(found):
-        if name.endswith((".weight")) and name not in ("wte.weight", "wpe.weight", "lm_head.weight"):
+        if name.endswith(".weight") and name not in ("wte.weight", "wpe.weight", "lm_head.weight"):
             width = found[name].shape[-1]
             found.setdefault(name.replace(".weight", ".bias"), np.zeros(width, np.float32))
     return found
@@ -69,7 +69,7 @@ def test_safetensors(tmp_path, model, same_bits):
     model.save_pretrained(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors"]
     found, expected = plain(load_file(tmp_path / "model.safetensors")), expected_tensors(model)
-    assert list(found) == sorted(expected) or set(found) == set(expected)
+    assert set(found) == set(expected)
     for name, array in expected.items():
         same_bits(found[name], array)
     with safe_open(tmp_path / "model.safetensors", "numpy") as file:
@@ -141,8 +141,9 @@ def test_byte_count(value, count):
 
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(0, ValueError), (-1, ValueError), (True, TypeError), (2.5, TypeError), (None, TypeError), ("", ValueError),
-     ("5", ValueError), ("GB", ValueError), ("-5GB", ValueError), ("0GB", ValueError), ("5GB ", ValueError),
+    [(0, ValueError), (-1, ValueError), (True, TypeError), (2.5, TypeError), (None, TypeError),
+     ("", ValueError), ("5", ValueError), ("GB", ValueError), ("-5GB", ValueError), ("0GB", ValueError),
+     ("5GB ", ValueError),
      ("1e9GB", ValueError), ("nanMB", ValueError), ("5" * 99 + "GB", ValueError), ("٣GB", ValueError)],
 )  # fmt: skip
 def test_bad_byte_counts(tmp_path, tied, value, error):
@@ -264,7 +265,8 @@ def test_without_the_gguf_package(tmp_path, python):
         except ImportError as error:
             print(error, os.listdir(sys.argv[1]))
     """
-    assert python(code, tmp_path).strip() == "format 'gguf' needs the gguf package: pip install 'gpt2cy[gguf]' []"
+    out = python(code, tmp_path).strip()
+    assert out == "format 'gguf' needs the gguf package: pip install 'gpt2cy[gguf]' []"
 
 
 # ---- what a format cannot express ------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def save_as(model, folder, form):
 @pytest.mark.parametrize("form", writers.FORMATS)
 def test_a_head_bias_is_refused_unless_it_is_zero(tmp_path, build, form):
     model = build(*SIZES, **TIED, lm_head_bias=True)
-    with pytest.raises(ValueError, match=f"format '{form}' cannot express this model:\n  lm_head.bias: expected"):
+    with pytest.raises(ValueError, match=f"format '{form}' cannot express this model:\n  lm_head.bias: "):
         save_as(model, tmp_path, form)
     assert os.listdir(tmp_path) == []
     model.lm_head.bias = np.zeros(61)
@@ -383,11 +385,12 @@ def test_weights_do_not_change_during_a_save(tmp_path, tied, form, same_bits):
 # ---- names -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "ünï 中文 🙂", "a" * 255, "-rf", "new\nline", "'quo\"te"])
+NAMES = ["plain", "with space", "ünï 中文 🙂", "a" * 255, "-rf", "new\nline", "'quo\"te"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [str, Path, os.fsencode])
 def test_names(tmp_path, tied, name, kind):
-    if len(name) == 255 and kind is os.fsencode:
-        name = "b" * 255
     tied.save(kind(tmp_path / name), format="llm.c")
     assert os.listdir(tmp_path) == [name]
     os.unlink(tmp_path / name)

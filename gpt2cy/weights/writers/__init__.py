@@ -33,14 +33,16 @@ def save(
     ----------
     config : GPTConfig
     parameters : mapping of str to ndarray of float32
-        The names and shapes of `config.parameter_shapes()`. Each is asked for when it is written, so no more than
-        one need exist at a time.
+        The names and shapes of `config.parameter_shapes()`. Each is asked for when it is written, so no more
+        than one need exist at a time.
     path : path-like
-        A folder for "safetensors", made if it is not there; a file in an existing folder for the others. What is there
-        is replaced when the new files are complete. A symbolic link to a file is replaced, not followed.
+        A folder for "safetensors", made if it is not there; a file in an existing folder for the others. What
+        is there is replaced when the new files are complete. A symbolic link to a file is replaced, not
+        followed.
     format : {"safetensors", "llm.c", "gguf"}
     max_shard_size : int or str
-        Bytes of a file of "safetensors", also as "5GB" or "200MiB"; above that there are several and an index.
+        Bytes of a file of "safetensors", also as "5GB" or "200MiB"; above that there are several and an
+        index.
 
     Raises
     ------
@@ -64,20 +66,21 @@ def save(
     ['config.json', 'model.safetensors']
     """
     form = _checks.choice("format", format, FORMATS)
-    path = _checked_path("folder" if form == "safetensors" else "path", path)
     if form == "safetensors":
+        target = _checked_path("folder", path)
         safetensors.check(config, parameters, max_shard_size)
-        with _folder(path):
-            safetensors.write(config, parameters, path, max_shard_size)
+        with _folder(target):
+            safetensors.write(config, parameters, target, max_shard_size)
         return
+    target = _checked_path("path", path)
     _FILE_WRITERS[form].check(config, parameters)
-    if os.path.isdir(path) or not os.path.basename(path):
-        raise IsADirectoryError(f"path: expected the name of a file for format {form!r}, got a folder: {path}")
-    folder = os.path.dirname(path) or os.curdir
+    if os.path.isdir(target) or not os.path.basename(target):
+        raise IsADirectoryError(f"path: expected a file's name for format {form!r}, got a folder: {target}")
+    folder = os.path.dirname(target) or os.curdir
     if not os.path.isdir(folder):
-        raise FileNotFoundError(f"path: expected a file in a folder that exists, got {path}")
+        raise FileNotFoundError(f"path: expected a file in a folder that exists, got {target}")
     with replacing(folder) as changes:
-        _FILE_WRITERS[form].write(config, parameters, changes.create(os.path.basename(path)))
+        _FILE_WRITERS[form].write(config, parameters, changes.create(os.path.basename(target)))
 
 
 def _checked_path(name, path):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """GGUF of the gpt2 architecture, float32, as llama.cpp reads it.
 
-Names are llama.cpp's; matrices are [out, in]. GGUF itself lists the sides from the fastest to the slowest, which the
-gguf package sees to. There is no tokenizer in the file ("none"): llama.cpp takes token ids.
-Source: github.com/ggml-org/llama.cpp, docs of gguf-py and the gpt2 converter.
+Names are llama.cpp's; matrices are [out, in]. GGUF itself lists the sides from the fastest to the slowest,
+which the gguf package sees to. There is no tokenizer in the file ("none"): llama.cpp takes token ids. Source:
+github.com/ggml-org/llama.cpp, docs of gguf-py and the gpt2 converter.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """llm.c's .bin of float32 weights (magic 20240326, version 3).
 
-    int32 header[256]   magic, version, positions, V, layers, heads, C, padded V; the rest is 0
-    float32 data        wte [padded V, C], wpe, then each of a block's twelve tensors for all layers together, ln_f
+    int32 header[256]   magic, version, positions, V, layers, heads, C, padded V; the rest is 0 float32 data
+    wte [padded V, C], wpe, then each of a block's twelve tensors for all layers together, ln_f
 
-Matrices are [out, in], as in torch.nn.Linear. The vocabulary is padded with rows of zeros to a multiple of 128. The
-header has no room for other options than GPT-2's own. Source: github.com/karpathy/llm.c, train_gpt2.py.
+Matrices are [out, in], as in torch.nn.Linear. The vocabulary is padded with rows of zeros to a multiple of
+128. The header has no room for other options than GPT-2's own. Source: github.com/karpathy/llm.c,
+train_gpt2.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,7 +54,7 @@ def write(config: GPTConfig, parameters: Mapping[str, NDArray], path: str) -> No
     with open(path, "wb") as file:
         file.write(header.tobytes())
         for tensor in _in_order(config, parameters):
-            file.write(tensor.array())
+            file.write(tensor.array().data)
             if tensor.name == "wte.weight":
                 file.write(bytes(4 * (padded - config.vocab_size) * config.n_embd))
 

@@ -3,9 +3,9 @@
 
     model.safetensors     u64 n | JSON header [n] | float32 data, tensor after tensor
 
-The header is written here and not by the safetensors package: its `serialize_file` takes the addresses of all tensors
-at once, and ours exist one at a time, unpacked from the kernels' layout. That would double the memory of
-a model, to save fifteen lines. The tests read every file with the package.
+The header is written here and not by the safetensors package: its `serialize_file` takes the addresses of all
+tensors at once, and ours exist one at a time, unpacked from the kernels' layout. That would double the memory
+of a model, to save fifteen lines. The tests read every file with the package.
 """
 
 import json
@@ -66,7 +66,7 @@ def write_file(path: str, part: Sequence[Tensor]) -> None:
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for tensor in part:
-            file.write(tensor.array())
+            file.write(tensor.array().data)
 
 
 def byte_count(name: str, value: int | str) -> int:
@@ -133,14 +133,14 @@ def _index(names, shards):
 
 
 def _others(folder, ours):
-    """Files of the checkpoint that is being replaced, which the new one does not have; the entry points first."""
+    """Files of the old checkpoint that the new one does not have; those that readers open first come first."""
     names = [name for name in (WEIGHTS, INDEX) if name not in ours]
     try:
         listed = json.loads(_read(os.path.join(folder, INDEX), _MOST_INDEX_BYTES))["weight_map"].values()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         listed = ()  # no index, or none that can be read: nothing in it to remove
-    shards = {name for name in listed if isinstance(name, str) and re.fullmatch(r"model[\w-]+\.safetensors", name)}
-    names += sorted(shards - ours)
+    texts = {name for name in listed if isinstance(name, str)}
+    names += sorted(name for name in texts - ours if re.fullmatch(r"model[\w-]+\.safetensors", name))
     return [name for name in names if not os.path.isdir(os.path.join(folder, name))]
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tensors of a GPT-2 file, one at a time, and what a format cannot say.
 
-The files that we write know neither a model without biases nor a head with one. The first is written with biases of
-zero, which computes the same; the second is refused unless the head's bias is zero.
+The files that we write know neither a model without biases nor a head with one. The first is written with
+biases of zero, which computes the same; the second is refused unless the head's bias is zero.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +53,13 @@ def tensors(config: GPTConfig, parameters: Mapping[str, NDArray]) -> Iterator[Te
     """
     for name, shape in dataclasses.replace(config, bias=True, lm_head_bias=False).parameter_shapes().items():
         if name.endswith(".bias") and not config.bias:
-            yield Tensor(name, shape, lambda shape=shape: np.zeros(shape, np.float32))
+            yield Tensor(name, shape, partial(_zeros, shape))
         else:
-            yield Tensor(name, shape, lambda name=name: parameters[name])
+            yield Tensor(name, shape, partial(parameters.__getitem__, name))
+
+
+def _zeros(shape) -> NDArray[np.float32]:
+    return np.zeros(shape, np.float32)
 
 
 def require(form: str, config: GPTConfig, parameters: Mapping[str, NDArray], **expected) -> None:
