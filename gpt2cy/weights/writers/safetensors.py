@@ -133,7 +133,7 @@ def _index(names, shards):
 
 
 def _others(folder, ours):
-    """Files of the old checkpoint that the new one does not have; those that readers open first come first."""
+    """Files of the old checkpoint that the new one does not have; those readers open first come first."""
     names = [name for name in (WEIGHTS, INDEX) if name not in ours]
     try:
         listed = json.loads(_read(os.path.join(folder, INDEX), _MOST_INDEX_BYTES))["weight_map"].values()
