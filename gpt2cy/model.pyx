@@ -405,75 +405,6 @@ cdef class GPT:
         """
         return KVCache(self.config, batch_size, capacity)
 
-    # ---- weights ------------------------------------------------------------------------------
-
-    cdef dict layers_by_name(self):
-        layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
-        for i, block in enumerate(self.blocks):
-            layers |= {
-                f"h.{i}.ln_1": block.ln_1, f"h.{i}.attn.c_attn": block.attn.c_attn,
-                f"h.{i}.attn.c_proj": block.attn.c_proj, f"h.{i}.ln_2": block.ln_2,
-                f"h.{i}.mlp.c_fc": block.mlp.c_fc, f"h.{i}.mlp.c_proj": block.mlp.c_proj,
-            }
-        return layers
-
-    def named_parameters(self):
-        """Iterate over (name, array) in model order, with Hugging Face's GPT-2 names and layouts.
-
-        Arrays are fresh read-only float32 copies, made one at a time; a tied head is not listed again.
-
-        Examples
-        --------
-        >>> import gpt2cy
-        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
-        >>> name, array = next(model.named_parameters())
-        >>> name, array.shape
-        ('wte.weight', (512, 128))
-        """
-        for name in self.parameters:
-            yield name, self.parameters.read(name)
-
-    def state_dict(self):
-        """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``.
-
-        Examples
-        --------
-        >>> import gpt2cy
-        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
-        >>> model.state_dict()["h.0.attn.c_attn.weight"].shape
-        (128, 384)
-        """
-        return dict(self.named_parameters())
-
-    def load_state_dict(self, mapping):
-        """Set all parameters from a mapping of Hugging Face GPT-2 names to arrays.
-
-        Parameters
-        ----------
-        mapping : mapping of str to array_like
-            The names and shapes of `state_dict`, any float dtype. A tied model accepts `lm_head.weight` too
-            if it equals `wte.weight`.
-
-        Raises
-        ------
-        ValueError
-            Listing every missing, unexpected and misshapen name at once; nothing has been changed then.
-        TypeError
-            If `mapping` is none.
-        RuntimeError
-            If a call is using the model; nothing has been changed then.
-
-        Examples
-        --------
-        >>> import gpt2cy
-        >>> config = gpt2cy.GPTConfig.preset("tiny")
-        >>> a, b = gpt2cy.GPT(config, seed=0), gpt2cy.GPT(config, seed=1)
-        >>> b.load_state_dict(a.state_dict())
-        >>> bool((a([1, 2]) == b([1, 2])).all())
-        True
-        """
-        self.parameters.load(mapping)
-
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 
     def save_pretrained(self, folder, *, max_shard_size="5GB"):
@@ -551,6 +482,75 @@ cdef class GPT:
         finally:
             self.arena.leave_read()
         return 0
+
+    # ---- weights ------------------------------------------------------------------------------
+
+    cdef dict layers_by_name(self):
+        layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
+        for i, block in enumerate(self.blocks):
+            layers |= {
+                f"h.{i}.ln_1": block.ln_1, f"h.{i}.attn.c_attn": block.attn.c_attn,
+                f"h.{i}.attn.c_proj": block.attn.c_proj, f"h.{i}.ln_2": block.ln_2,
+                f"h.{i}.mlp.c_fc": block.mlp.c_fc, f"h.{i}.mlp.c_proj": block.mlp.c_proj,
+            }
+        return layers
+
+    def named_parameters(self):
+        """Iterate over (name, array) in model order, with Hugging Face's GPT-2 names and layouts.
+
+        Arrays are fresh read-only float32 copies, made one at a time; a tied head is not listed again.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> name, array = next(model.named_parameters())
+        >>> name, array.shape
+        ('wte.weight', (512, 128))
+        """
+        for name in self.parameters:
+            yield name, self.parameters.read(name)
+
+    def state_dict(self):
+        """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.state_dict()["h.0.attn.c_attn.weight"].shape
+        (128, 384)
+        """
+        return dict(self.named_parameters())
+
+    def load_state_dict(self, mapping):
+        """Set all parameters from a mapping of Hugging Face GPT-2 names to arrays.
+
+        Parameters
+        ----------
+        mapping : mapping of str to array_like
+            The names and shapes of `state_dict`, any float dtype. A tied model accepts `lm_head.weight` too
+            if it equals `wte.weight`.
+
+        Raises
+        ------
+        ValueError
+            Listing every missing, unexpected and misshapen name at once; nothing has been changed then.
+        TypeError
+            If `mapping` is none.
+        RuntimeError
+            If a call is using the model; nothing has been changed then.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> config = gpt2cy.GPTConfig.preset("tiny")
+        >>> a, b = gpt2cy.GPT(config, seed=0), gpt2cy.GPT(config, seed=1)
+        >>> b.load_state_dict(a.state_dict())
+        >>> bool((a([1, 2]) == b([1, 2])).all())
+        True
+        """
+        self.parameters.load(mapping)
 
     def __reduce__(self):
         return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())
