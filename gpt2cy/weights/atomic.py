@@ -56,14 +56,14 @@ class Changes:
 
     Attributes
     ----------
-    folder : str
+    folder : path-like
     files : dict of str to str
         Temporary name by final name, in the order of appearance.
     removed : list of str
         Names that go when the files appear.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str | os.PathLike[str]):
         self.folder = folder
         self.files: dict[str, str] = {}
         self.removed: list[str] = []
@@ -107,7 +107,7 @@ class Changes:
 
 
 @contextlib.contextmanager
-def replacing(folder: str):
+def replacing(folder: str | os.PathLike[str]):
     """Collect changes to an existing folder, and make them together when the block ends without an exception.
 
     Raises
@@ -145,7 +145,7 @@ def replacing(folder: str):
             raise
 
 
-def finish(folder: str) -> bool:
+def finish(folder: str | os.PathLike[str]) -> bool:
     """Carry out what an interrupted save had ready; readers call this before they look into a folder.
 
     Returns
