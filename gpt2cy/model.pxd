@@ -20,6 +20,7 @@ cdef class GPT:
     cdef Parameters parameters  # by name
     cdef list enter_caches(self, list caches, list lengths, bint many)
     cdef dict layers_by_name(self)
+    cdef int write(self, path, form, dict options) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
     cdef int check_cache(self, cache, str name) except -1
     cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1

@@ -405,6 +405,84 @@ cdef class GPT:
         """
         return KVCache(self.config, batch_size, capacity)
 
+    # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
+
+    def save_pretrained(self, folder, *, max_shard_size="5GB"):
+        """Write config.json and model.safetensors, as Hugging Face's transformers reads them.
+
+        The old files of the folder are replaced when the new ones are complete, so it may be the one that the
+        model was loaded from. Weights cannot be assigned meanwhile; calls go on.
+
+        Parameters
+        ----------
+        folder : path-like
+            Made if it is not there.
+        max_shard_size : int or str
+            Bytes of one file, also as "5GB" or "200MiB"; a larger model is written as several and an index.
+
+        Raises
+        ------
+        ValueError
+            If the head has a bias that is not zero: the format has none. Nothing has been written then.
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
+        OSError
+            If the files cannot be written; what was there before is unharmed.
+        RuntimeError
+            If weights are being assigned by another thread.
+
+        Examples
+        --------
+        >>> import os, tempfile, gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save_pretrained(folder)
+        ...     sorted(os.listdir(folder))
+        ['config.json', 'model.safetensors']
+        """
+        self.write(folder, "safetensors", {"max_shard_size": max_shard_size})
+
+    def save(self, path, format="safetensors"):
+        """Write the model in one of several formats.
+
+        Parameters
+        ----------
+        path : path-like
+            A folder for "safetensors" (`save_pretrained`), a file for the others.
+        format : {"safetensors", "llm.c", "gguf"}
+            "llm.c" is its .bin of float32 weights; "gguf" is llama.cpp's, in float32, and needs the package gguf.
+
+        Raises
+        ------
+        ValueError
+            If the format cannot express the model, naming what: an activation, a head of its own, ... Nothing has
+            been written then.
+        TypeError, ValueError, OSError, RuntimeError
+            As `save_pretrained`.
+        ImportError
+            If the format needs a package that is missing.
+
+        Examples
+        --------
+        >>> import os, tempfile, gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny", tie_weights=True), seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "tiny.bin")
+        ...     model.save(path, format="llm.c")
+        ...     os.path.getsize(path)
+        2708992
+        """
+        self.write(path, format, {})
+
+    cdef int write(self, path, form, dict options) except -1:
+        from gpt2cy.weights import writers
+        self.arena.enter_read()   # one state of the weights from the first tensor to the last
+        try:
+            writers.save(self.config, self.parameters, path, form, **options)
+        finally:
+            self.arena.leave_read()
+        return 0
+
     # ---- weights ------------------------------------------------------------------------------
 
     cdef dict layers_by_name(self):

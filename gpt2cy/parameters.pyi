@@ -2,6 +2,8 @@
 from collections.abc import Iterator
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 from gpt2cy.kernels.memory import Arena
@@ -13,4 +15,5 @@ class Parameters:
     def __new__(
         cls, shapes: dict[str, tuple[int, ...]], layers: dict[str, Any], tied: bool, arena: Arena
     ) -> Self: ...
+    def __getitem__(self, key: str, /) -> NDArray[np.float32]: ...
     def __iter__(self) -> Iterator[str]: ...

@@ -42,6 +42,9 @@ cdef class Parameters:
     def __iter__(self):
         return iter(self.places)
 
+    def __getitem__(self, str name not None):
+        return self.read(name)
+
     cdef read(self, str name):
         """A fresh read-only array."""
         layer, attribute = self.places[name]
