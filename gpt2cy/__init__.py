@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    """``gpt2cy.reference`` and ``gpt2cy.inspection``, imported when they are first asked for."""
-    if name in ("reference", "inspection"):
+    """``gpt2cy.reference``, ``inspection`` and ``weights``, imported when they are first asked for."""
+    if name in ("reference", "inspection", "weights"):
         return importlib.import_module(f"gpt2cy.{name}")
     raise AttributeError(f"module 'gpt2cy' has no attribute {name!r}")

@@ -70,7 +70,7 @@ cdef class GPT:
     (1, 3, 512)
     """
 
-    def __cinit__(self, config, *, seed=None, init_std=0.02):
+    def __cinit__(self, config, *, seed=None, init_std=0.02, bint _blank=False):
         cdef Block block
         cdef Linear head
         config = exact(config)
@@ -95,6 +95,8 @@ cdef class GPT:
         self.ln_f = LayerNorm(width, config.layer_norm_eps, bias=config.bias, _arena=self.arena)
         self.lm_head = Linear(width, vocab, config.has_lm_head_bias, _arena=self.arena, _matrix=matrix)
         self.parameters = Parameters(config.parameter_shapes(), self.layers_by_name(), config.tie_weights, self.arena)
+        if _blank:   # every weight is about to be set, and touching them all takes as long as reading them
+            return
         rng = np.random.default_rng(seed)
         self.wte.draw(rng, std)
         self.wpe.draw(rng, std)
@@ -551,6 +553,58 @@ cdef class GPT:
         True
         """
         self.parameters.load(mapping)
+
+    @classmethod
+    def from_pretrained(cls, source, *, revision=None, token=None, local_files_only=False, cache_dir=None):
+        """A model from a checkpoint: a file, a folder, or an id on the Hugging Face hub.
+
+        Parameters
+        ----------
+        source : str or Path
+            Such as "openai-community/gpt2". Formats: safetensors, PyTorch and nanoGPT, llm.c, GGUF
+            (docs/checkpoints.md); float16, bfloat16 and quantised weights become float32.
+        revision, token, local_files_only, cache_dir
+            For the hub, as huggingface_hub takes them.
+
+        Returns
+        -------
+        GPT
+
+        Raises
+        ------
+        ValueError
+            If a file is of no known format, damaged, refused, or does not fit its configuration: the message
+            lists all that is wrong with it.
+        OSError
+            If a file is missing or cannot be read, or the hub does not answer.
+        MemoryError
+            If the weights cannot be allocated.
+        ImportError
+            If the format or the hub needs a package that is not installed; the message says which.
+
+        Warns
+        -----
+        UserWarning
+            If the file has a head that differs from `wte`, but the configuration ties them.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.GPT.from_pretrained("no/such/folder")
+        Traceback (most recent call last):
+        FileNotFoundError: source: no file or folder no/such/folder, and no id of a model either
+        """
+        from gpt2cy import weights   # the one door to files, opened when it is asked for
+        cdef GPT model
+        with weights.open_checkpoint(source, revision=revision, token=token, local_files_only=local_files_only,
+                                     cache_dir=cache_dir) as checkpoint:
+            model = cls.__new__(cls, checkpoint.config, _blank=True)
+            model.arena.enter_write()
+            try:
+                weights.load_into(checkpoint, model.parameters.put)
+            finally:
+                model.arena.leave_write()
+        return model
 
     def __reduce__(self):
         return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())

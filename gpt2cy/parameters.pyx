@@ -54,6 +54,34 @@ cdef class Parameters:
         array.flags.writeable = False
         return array
 
+    def put(self, str name not None, const float[:, :] rows not None, Py_ssize_t first, bint transposed):
+        """Set a part of a parameter, of float32 rows from a file; the caller has the arena to write.
+
+        Parameters
+        ----------
+        name : str
+        rows : memoryview of float32, [r, last axis]
+            A vector is one row. `transposed`: rows of the parameter's transpose, hence its columns.
+        first : int
+            Index of the first of them.
+        """
+        cdef Linear linear
+        layer, attribute = self.places[name]
+        if isinstance(layer, Embedding):
+            if transposed:
+                raise ValueError(f"{name}: a table is set by its rows")
+            (<Embedding>layer).fill(rows, first)
+        elif attribute == "weight":
+            linear = <Linear?>layer
+            if transposed == (name == "lm_head.weight"):   # of which the layer itself has the transpose
+                linear.matrix.fill(rows, first)
+            else:
+                linear.matrix.fill_transposed(rows, first)
+        elif isinstance(layer, LayerNorm):
+            (<LayerNorm>layer).put(attribute, rows[0])
+        else:
+            (<Linear?>layer).put(attribute, rows[0])
+
     cdef dict checked(self, mapping):
         """The mapping's arrays, float32 and of the right shapes; one ValueError with all that is wrong."""
         try:

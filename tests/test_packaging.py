@@ -139,7 +139,7 @@ def test_metadata():
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
     required = [line for line in metadata.get_all("Requires-Dist") if "extra" not in line]
-    assert {re.split(r"[<>=!]", line)[0] for line in required} == {"numpy"}
+    assert {re.split(r"[<>=!]", line)[0] for line in required} == {"numpy", "safetensors"}
 
 
 def test_show_config(capsys):

@@ -32,6 +32,17 @@ static inline void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, 
     }
 }
 
+/* Columns n0 .. n0 + columns - 1 of a packed matrix from rows of `other`, [columns, K], each `stride` floats behind
+ * the one before.  A panel's share is turned some rows of it at a time, so that what is written stays near. */
+static inline void g2_pack_transposed(const g2_table *table, const g2_packed *w, int64_t n0, int64_t columns,
+                                      const float *other, int64_t stride) {
+    for (int64_t n = 0, width; n < columns; n += width) {
+        int64_t at = (n0 + n) % G2_PANEL;
+        width = G2_PANEL - at < columns - n ? G2_PANEL - at : columns - n;
+        table->transpose(other + n * stride, stride, width, w->k, g2_element(w, 0, n0 + n), G2_PANEL);
+    }
+}
+
 /* Keys and values of rows first .. first + n - 1 of a sequence, from qkv[rows, 3 C] (the columns after
  * the queries), into the blocks.  keys/values as in g2_attention, for head 0. */
 static inline void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width,

@@ -8,8 +8,9 @@ quantised weights; today dtype is float32.
 """
 from libc.string cimport memset
 
+from gpt2cy.kernels.dispatch cimport current
 from gpt2cy.kernels.memory cimport rounded
-from gpt2cy.kernels.table cimport G2_FLOAT32, G2_PANEL, g2_copy_packed, g2_element
+from gpt2cy.kernels.table cimport G2_FLOAT32, G2_PANEL, g2_copy_packed, g2_element, g2_pack_transposed
 
 import numpy as np
 
@@ -64,19 +65,25 @@ cdef class PackedMatrix:
         if first < 0 or rows.shape[1] != self.layout.n or first + rows.shape[0] > self.layout.k:
             raise ValueError("rows do not fit the matrix")
         if rows.shape[0]:
-            g2_copy_packed(&self.layout, first, rows.shape[0], 0, self.layout.n, <float *>&rows[0, 0],
-                           rows.strides[0] // <Py_ssize_t>sizeof(float),
-                           rows.strides[1] // <Py_ssize_t>sizeof(float), 0)
+            with nogil:
+                g2_copy_packed(&self.layout, first, rows.shape[0], 0, self.layout.n, <float *>&rows[0, 0],
+                               rows.strides[0] // <Py_ssize_t>sizeof(float),
+                               rows.strides[1] // <Py_ssize_t>sizeof(float), 0)
         return 0
 
     cdef int fill_transposed(self, const float[:, :] columns, Py_ssize_t first) except -1:
         """Columns first, first + 1, ... of the matrix from the rows of `columns` [c, K]."""
         if first < 0 or columns.shape[1] != self.layout.k or first + columns.shape[0] > self.layout.n:
             raise ValueError("columns do not fit the matrix")
+        cdef Py_ssize_t stride
         if columns.shape[0]:
-            g2_copy_packed(&self.layout, 0, self.layout.k, first, columns.shape[0], <float *>&columns[0, 0],
-                           columns.strides[1] // <Py_ssize_t>sizeof(float),
-                           columns.strides[0] // <Py_ssize_t>sizeof(float), 0)
+            stride = columns.strides[0] // <Py_ssize_t>sizeof(float)
+            with nogil:
+                if columns.strides[1] == sizeof(float):
+                    g2_pack_transposed(current(), &self.layout, first, columns.shape[0], &columns[0, 0], stride)
+                else:
+                    g2_copy_packed(&self.layout, 0, self.layout.k, first, columns.shape[0], <float *>&columns[0, 0],
+                                   columns.strides[1] // <Py_ssize_t>sizeof(float), stride, 0)
         return 0
 
     def to_array(self, bint transposed=False):

@@ -76,6 +76,8 @@ cdef extern from "layout.h" nogil:
     float *g2_element(const g2_packed *w, int64_t k, int64_t n)
     void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, int64_t n0, int64_t columns,
                         float *other, int64_t row_stride, int64_t column_stride, int out)
+    void g2_pack_transposed(const g2_table *table, const g2_packed *w, int64_t n0, int64_t columns,
+                            const float *other, int64_t stride)
     void g2_expect(const g2_epilogue *e, int64_t m, int64_t row, int64_t col)
     void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width,
                    int64_t head_dim, int64_t keys, int64_t first, int64_t n)

@@ -9,6 +9,7 @@ copy then serves the product (in order) and the lookup (one cache line a number,
 import numpy as np
 
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
@@ -84,10 +85,14 @@ cdef class Embedding:
             return self.matrix.fill_transposed(rows, first)
         if first < 0 or rows.shape[1] != self.n_embd or first + rows.shape[0] > self.num_embeddings:
             raise ValueError("rows do not fit the table")
-        for i in range(rows.shape[0]):
-            to = self.plain + (first + i) * self.n_embd
-            for j in range(self.n_embd):
-                to[j] = rows[i, j]
+        with nogil:
+            for i in range(rows.shape[0]):
+                to = self.plain + (first + i) * self.n_embd
+                if rows.strides[1] == sizeof(float):
+                    memcpy(to, &rows[i, 0], self.n_embd * sizeof(float))
+                    continue
+                for j in range(self.n_embd):
+                    to[j] = rows[i, j]
         return 0
 
     cdef int draw(self, rng, float std) except -1:
