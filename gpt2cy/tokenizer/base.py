@@ -49,7 +49,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]:
-        """Return the ids of a text that holds no added token to be found; never empty."""
+        """Return the ids of a text that holds no added token to be found; it is never empty."""
 
     @property
     def vocab_size(self) -> int:
