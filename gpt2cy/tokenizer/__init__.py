@@ -4,7 +4,7 @@
     load(folder)
       vocabulary.read        tokenizer.json, or vocab.json and merges.txt -> Vocabulary, checked
       hf, tiktoken           one optional library each: plain text -> ids, from the same Vocabulary
-    Tokenizer                base: checks, added tokens (added), decoding, offsets: the same for every back end
+    Tokenizer                base: checks, added tokens (added), decoding, offsets, for every back end alike
     ByteTokenizer            bytes: for models that read bytes
 
 Optional libraries are imported when a back end is asked for: ``pip install 'gpt2cy[text]'``.
@@ -30,8 +30,8 @@ def load(source: str | os.PathLike, backend: str = "tokenizers") -> Tokenizer:
     ----------
     source : str or path
         A folder with tokenizer.json, or vocab.json and merges.txt (or encoder.json and vocab.bpe, their
-        first names); or one file in the format of tokenizer.json. Of the files beside it, tokenizer_config.json,
-        special_tokens_map.json and added_tokens.json are heeded.
+        first names); or one file in the format of tokenizer.json. Of the files beside it,
+        tokenizer_config.json, special_tokens_map.json and added_tokens.json are heeded.
     backend : {"tokenizers", "tiktoken"}
         The library that does the work. Both give the same ids; tiktoken is faster, and refuses
         vocabularies that are not trained and cut as GPT-2's is.

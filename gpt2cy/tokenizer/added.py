@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Added tokens: texts that stand for one id beside the trained vocabulary, such as ``<|endoftext|>``.
 
-Text is cut at them here, before a back end sees it, so that every back end follows one rule. Special tokens are
-looked for only when the caller allows it: a user's text must not be able to end a document.
+Text is cut at them here, before a back end sees it, so that every back end follows one rule. Special tokens
+are looked for only when the caller allows it: a user's text must not be able to end a document.
 """
 
 import re

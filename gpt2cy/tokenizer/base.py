@@ -2,8 +2,8 @@
 """What every tokenizer does: the checks, added tokens, decoding and offsets.
 
 A back end says only how a stretch of plain text becomes ids. Decoding needs no back end: in byte-level
-tokenizers each id stands for fixed bytes, and a text's bytes are those of its ids, one after the other. So nothing
-is cleaned up, no space is added or lost, and all back ends agree.
+tokenizers each id stands for fixed bytes, and a text's bytes are those of its ids, one after the other. So
+nothing is cleaned up, no space is added or lost, and all back ends agree.
 """
 
 import codecs
@@ -42,7 +42,8 @@ class Tokenizer(ABC):
         added = tuple(added)
         self._bytes = dict(token_bytes)
         self._vocab_size = max(self._bytes, default=-1) + 1
-        self._unwritable = bytes({*range(256)} - {token[0] for token in self._bytes.values() if len(token) == 1})
+        written = {token[0] for token in self._bytes.values() if len(token) == 1}
+        self._unwritable = frozenset(range(256)) - written
         self._splitter = Splitter(added)
         self._special = {token.text: token.id for token in added if token.special}
         self._eos_id = self._special.get(eos)
@@ -85,7 +86,7 @@ class Tokenizer(ABC):
         TypeError
             When the text is no str.
         ValueError
-            When the text has a lone surrogate, which UTF-8 cannot express, or a byte that a small vocabulary lacks.
+            When the text has a lone surrogate, which UTF-8 cannot express, or a byte without a token.
         """
         return [token for piece, _, _ in self._pieces(text, allow_special) for token in piece]
 
@@ -99,7 +100,7 @@ class Tokenizer(ABC):
         Raises
         ------
         TypeError, ValueError
-            As `encode`; also ValueError when the tokenizer normalises text, so that its tokens are not the text's.
+            As `encode`; also ValueError when the tokenizer has changed the text before it cut it.
 
         Examples
         --------
@@ -166,7 +167,7 @@ class Tokenizer(ABC):
             yield (self._plain(text[start:end]) if token is None else [token]), start, end
 
     def _plain(self, text):
-        """Ids of plain text, unless the vocabulary lacks one of its bytes: libraries would drop it in silence."""
+        """Ids of plain text; the libraries would drop a byte that has no token in silence."""
         if self._unwritable:
             data = text.encode()
             missing = next((byte for byte in data if byte in self._unwritable), None)
@@ -178,7 +179,7 @@ class Tokenizer(ABC):
         """Character ranges of the ids of a piece of text that begins at `start`."""
         data = text.encode()
         if b"".join(self._bytes_of(ids)) != data:
-            raise ValueError("text: this tokenizer normalises text: its tokens have no place in the original")
+            raise ValueError("text: this tokenizer changes text: its tokens have no place in the original")
         character = [start + i for i, c in enumerate(text) for _ in range(len(c.encode()))]  # of each byte
         ranges, done = [], 0
         for token in ids:
@@ -206,7 +207,7 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, ids) -> str:
-        """Take more ids and return the text that they complete. Raises as `Tokenizer.decode`, taking nothing."""
+        """Take more ids and return the text that they complete. Raises as `decode`, taking nothing."""
         return self._utf8.decode(self._tokenizer.decode_bytes(ids))
 
     def finish(self) -> str:

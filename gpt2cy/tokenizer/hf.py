@@ -14,7 +14,7 @@ class HFTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary.token_bytes(), vocabulary.added, vocabulary.eos)
-        # Added tokens, post-processors, truncation and padding stay away: they would change ids behind our back.
+        # Added tokens, post-processors, truncation and padding stay out: they change ids behind one's back.
         document = {
             "version": "1.0",
             "truncation": None,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte-level BPE by the ``tiktoken`` package, from the same files; nothing is fetched.
 
-tiktoken joins the pair whose join has the lowest rank, and takes a whole piece that has a rank at once. With a merge's
-place in the list as the rank of what it makes, that is BPE, provided that each token is made by one merge, of
-tokens made before it, as training does it. Other vocabularies are refused.
+tiktoken joins the pair whose join has the lowest rank, and takes a whole piece that has a rank at once. With
+a merge's place in the list as the rank of what it makes, that is BPE, provided that each token is made by one
+merge, of tokens made before it, as training does it. Other vocabularies are refused.
 """
 
 import tiktoken
@@ -11,8 +11,8 @@ import tiktoken
 from gpt2cy.tokenizer.base import Tokenizer
 from gpt2cy.tokenizer.vocabulary import BYTE_OF, Vocabulary
 
-# GPT-2's pattern: contractions; a space and letters, digits, or other signs; white space, but for the last space
-# before a word. A doubled + does not go back, which matters for long runs.
+# GPT-2's pattern: contractions; a space and letters, digits, or other signs; white space, but for the last
+# space before a word. A doubled + does not go back, which matters for long runs.
 _PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte-level BPE vocabularies from a folder's files, checked, for any back end.
 
-Three sets of files hold the same things: tokenizer.json; vocab.json and merges.txt; encoder.json and vocab.bpe
-(the names of GPT-2's first release). Tokens in them are written in GPT-2's byte alphabet: each byte is one printable
-character, so that a space is "Ġ". Only files on disk are read.
+Three sets of files hold the same things: tokenizer.json; vocab.json and merges.txt; encoder.json and
+vocab.bpe, the names of GPT-2's first release. Tokens in them are written in GPT-2's byte alphabet: each byte
+is one printable character, so that a space is "Ġ". Only files on disk are read.
 """
 
 import json
@@ -17,8 +17,7 @@ from gpt2cy.tokenizer.added import AddedToken
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_JSON = "tokenizer.json"
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-EXTRAS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-FILES = (TOKENIZER_JSON, *(name for pair in PAIRS for name in pair), *EXTRAS)
+BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def _byte_alphabet():
@@ -60,6 +59,16 @@ class Vocabulary:
     pre_tokenizer: Any
     options: dict[str, Any]
 
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return 1 + max([*self.tokens.values(), *(token.id for token in self.added)])
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id of the token that ends a document."""
+        return next((token.id for token in self.added if token.text == self.eos and token.special), None)
+
     def token_bytes(self) -> dict[int, bytes]:
         """Return the bytes of each id."""
         trained = {i: bytes(map(BYTE_OF.__getitem__, token)) for token, i in self.tokens.items()}
@@ -97,7 +106,7 @@ def read(source: Path) -> Vocabulary:
     document = _json(paths[0])
     if len(paths) == 1:
         if not isinstance(document.get("model"), dict):
-            raise ValueError(f"{source}: expected a tokenizer.json, found no object 'model' (or give the folder)")
+            raise ValueError(f"{source}: expected a tokenizer.json, found no 'model'; or give the folder")
         model = document["model"]
         _require_byte_level(paths[0], document)
         listed = document.get("added_tokens") or []
@@ -131,7 +140,7 @@ def looked_for() -> str:
     return ", or ".join([TOKENIZER_JSON, *(" and ".join(pair) for pair in PAIRS)])
 
 
-# ---- files ---------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------------
 
 
 def _json(path):
@@ -148,7 +157,7 @@ def _json(path):
 def _merge_lines(path):
     """The merges of a text file, a pair a line; its first line may name a version."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines(): tokens may hold other line ends
+        lines = path.read_text(encoding="utf-8").split("\n")  # tokens may hold other ends of lines
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected UTF-8: {error}") from None
     first = 1 if lines[0].startswith("#version") else 0
@@ -156,7 +165,7 @@ def _merge_lines(path):
 
 
 def _beside(folder):
-    """Names of special tokens, the eos token and tokenizer_config.json, from the files beside a vocabulary."""
+    """Names of special tokens, the eos token, and tokenizer_config.json: of the files in a folder."""
     special, eos, settings = set(), None, {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -191,7 +200,7 @@ def _added_beside(folder, settings, special_names):
     return list(listed.values())
 
 
-# ---- checks ----------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------------
 
 
 def _require_byte_level(path, document):

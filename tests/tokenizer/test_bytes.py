@@ -22,7 +22,8 @@ def test_every_byte_string_decodes(data):
     tokenizer = ByteTokenizer()
     decoder = tokenizer.stream_decoder()
     pieces = [decoder.feed([byte]) for byte in data]
-    assert "".join(pieces) + decoder.finish() == tokenizer.decode(list(data)) == data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
+    assert "".join(pieces) + decoder.finish() == tokenizer.decode(list(data)) == text
 
 
 def test_sizes():

@@ -23,7 +23,7 @@ def test_the_byte_alphabet():
     assert (BYTE_OF["A"], BYTE_OF["Ġ"], BYTE_OF["Ċ"], BYTE_OF["ł"]) == (65, 32, 10, 160)
 
 
-# ---- files -------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("windows", [False, True])
@@ -110,7 +110,7 @@ def test_bad_arguments(arguments, error, message):
         tokenizer.load(*arguments)
 
 
-# ---- added tokens ------------------------------------------------------------------------------------------
+# ---- added tokens --------------------------------------------------------------------------------------
 
 
 def test_added_tokens_beside_a_pair(write_pair, backend):
@@ -175,7 +175,7 @@ def test_a_special_token_is_never_joined_from_text(write_pair, backend):
     assert found.encode("ell", allow_special=True) == [8]
 
 
-# ---- what a tokenizer.json may say ----------------------------------------------------------------------------
+# ---- what a tokenizer.json may say ---------------------------------------------------------------------
 
 
 def test_a_normalizer(write_json):
@@ -183,7 +183,7 @@ def test_a_normalizer(write_json):
     vocab = {**VOCAB, "H": 8, "E": 9, "L": 10, "O": 11}
     found = tokenizer.load(write_json(model={"vocab": vocab}, normalizer={"type": "Lowercase"}))
     assert found.encode("HELLO") == [5, 6, 3]
-    with pytest.raises(ValueError, match="text: this tokenizer normalises text"):
+    with pytest.raises(ValueError, match="text: this tokenizer changes text"):
         found.encode_with_offsets("HELLO")
 
 
@@ -229,7 +229,7 @@ def test_what_tiktoken_would_do_otherwise(write_json, parts, message):
         ({"model": {"vocab": {"a": 1.5}}}, "token 'a': expected an id, an integer >= 0, got 1.5"),
         ({"model": {"vocab": {"a": -1}}}, "token 'a': expected an id"),
         ({"model": {"vocab": {"a": 1, "b": 1}}}, "tokens 'a' and 'b' have the same id 1"),
-        ({"model": {"vocab": {"a b": 1}, "merges": []}}, "token 'a b': expected characters of the byte alpha"),
+        ({"model": {"vocab": {"a b": 1}, "merges": []}}, "token 'a b': expected characters of the"),
         ({"model": {"merges": ["h x"]}}, "merge 0: 'h' and 'x' or what they make is not in the vocabulary"),
         ({"model": {"merges": ["h e", "l"]}}, "merge 1: expected two tokens, got 'l'"),
         ({"model": {"merges": 5}}, "expected a list of merges"),
@@ -249,14 +249,14 @@ def test_refused(write_json, backend, parts, message):
 def test_damaged_files(tmp_path, backend, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="tokenizer.json: expected|tokenizer.json, found no"):
+    with pytest.raises(ValueError, match="tokenizer.json: expected"):
         tokenizer.load(tmp_path, backend)
     with pytest.raises(ValueError, match=str(path)):
         tokenizer.load(path, backend)
 
 
 def test_a_file_that_is_no_tokenizer(write_pair, backend):
-    with pytest.raises(ValueError, match=r"found no object 'model' \(or give the folder\)"):
+    with pytest.raises(ValueError, match=r"found no 'model'; or give the folder"):
         tokenizer.load(write_pair() / "vocab.json", backend)
 
 
