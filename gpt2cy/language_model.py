@@ -84,11 +84,11 @@ class LanguageModel:
         return f"LanguageModel(GPT({sizes}), {self.tokenizer!r})"
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Return the ids of a text; see `Tokenizer.encode`."""
+        """The same as `encode` of the tokenizer: ids of a text, nothing stripped, added or cut."""
         return self.tokenizer.encode(text, allow_special=allow_special)
 
     def decode(self, ids) -> str:
-        """Return the text of ids; see `Tokenizer.decode`."""
+        """The same as `decode` of the tokenizer: the text of ids, bytes that are no UTF-8 as U+FFFD."""
         return self.tokenizer.decode(ids)
 
     def next_tokens(self, text: str, k: int = 10, *, allow_special: bool = False) -> list[NextToken]:
@@ -117,6 +117,16 @@ class LanguageModel:
         ValueError
             When the text has more tokens than the model has positions (nothing is cut), when it is empty and
             there is no token to begin from, when `k` is out of range, or when the logits are not finite.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> text, token, probability = lm.next_tokens("To be", k=1)[0]
+        >>> lm.encode(text) == [token] or text == "\ufffd"
+        True
         """
         k = _checks.integer("k", k, 1, len(self._known))
         ids = self.encode(text, allow_special=allow_special) or self._beginning()

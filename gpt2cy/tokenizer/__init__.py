@@ -7,7 +7,7 @@
     Tokenizer                base: checks, added tokens (added), decoding, offsets, for every back end alike
     ByteTokenizer            bytes: for models that read bytes
 
-Optional libraries are imported when a back end is asked for: ``pip install 'gpt2cy[text]'``.
+An optional library is imported when its back end is asked for: ``pip install 'gpt2cy[text]'``.
 """
 
 import os
@@ -17,10 +17,12 @@ from gpt2cy import _checks
 from gpt2cy.tokenizer import vocabulary
 from gpt2cy.tokenizer.base import StreamDecoder, Tokenizer
 from gpt2cy.tokenizer.bytes import ByteTokenizer
+from gpt2cy.tokenizer.hf import HFTokenizer
+from gpt2cy.tokenizer.tiktoken import TiktokenTokenizer
 
 __all__ = ["BACKENDS", "ByteTokenizer", "StreamDecoder", "Tokenizer", "load"]
 
-BACKENDS = ("tokenizers", "tiktoken")
+BACKENDS = {"tokenizers": HFTokenizer, "tiktoken": TiktokenTokenizer}
 
 
 def load(source: str | os.PathLike, backend: str = "tokenizers") -> Tokenizer:
@@ -59,15 +61,11 @@ def load(source: str | os.PathLike, backend: str = "tokenizers") -> Tokenizer:
     >>> tokenizer.eos_id, tokenizer.encode("he<|endoftext|>", allow_special=True)
     (7, [5, 7])
     """
-    backend = _checks.choice("backend", backend, BACKENDS)
+    backend = _checks.choice("backend", backend, tuple(BACKENDS))
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source: expected a path, got {type(source).__name__}")
     found = vocabulary.read(Path(source))
     try:
-        if backend == "tokenizers":
-            from gpt2cy.tokenizer.hf import HFTokenizer as Adapter
-        else:
-            from gpt2cy.tokenizer.tiktoken import TiktokenTokenizer as Adapter
+        return BACKENDS[backend](found)
     except ModuleNotFoundError as error:
         raise ImportError(f"backend {backend!r} needs {error.name}: pip install 'gpt2cy[text]'") from error
-    return Adapter(found)

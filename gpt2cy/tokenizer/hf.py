@@ -3,8 +3,6 @@
 
 import json
 
-from tokenizers import Tokenizer as Library
-
 from gpt2cy.tokenizer.base import Tokenizer
 from gpt2cy.tokenizer.vocabulary import Vocabulary
 
@@ -13,6 +11,8 @@ class HFTokenizer(Tokenizer):
     """The tokenizer of a vocabulary, by ``tokenizers``; see `gpt2cy.tokenizer.load`."""
 
     def __init__(self, vocabulary: Vocabulary):
+        from tokenizers import Tokenizer as Library  # optional: needed when one is made
+
         super().__init__(vocabulary.token_bytes(), vocabulary.added, vocabulary.eos)
         # Added tokens, post-processors, truncation and padding stay out: they change ids behind one's back.
         document = {

@@ -6,8 +6,6 @@ a merge's place in the list as the rank of what it makes, that is BPE, provided 
 merge, of tokens made before it, as training does it. Other vocabularies are refused.
 """
 
-import tiktoken
-
 from gpt2cy.tokenizer.base import Tokenizer
 from gpt2cy.tokenizer.vocabulary import BYTE_OF, Vocabulary
 
@@ -20,6 +18,8 @@ class TiktokenTokenizer(Tokenizer):
     """The tokenizer of a vocabulary, by ``tiktoken``; see `gpt2cy.tokenizer.load`."""
 
     def __init__(self, vocabulary: Vocabulary):
+        import tiktoken  # optional: needed when one is made
+
         _require_gpt2(vocabulary)
         token_bytes = vocabulary.token_bytes()
         super().__init__(token_bytes, vocabulary.added, vocabulary.eos)

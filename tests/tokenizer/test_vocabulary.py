@@ -90,8 +90,6 @@ print(gpt2cy.tokenizer.load(sys.argv[1], sys.argv[2]).encode("Hello world"))
 
 
 def test_a_missing_library_is_named(monkeypatch, write_pair, backend):
-    module = {"tokenizers": "gpt2cy.tokenizer.hf", "tiktoken": "gpt2cy.tokenizer.tiktoken"}[backend]
-    monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, backend, None)
     with pytest.raises(ImportError, match=rf"{backend}.* pip install 'gpt2cy\[text\]'"):
         tokenizer.load(write_pair(), backend)
@@ -249,7 +247,7 @@ def test_refused(write_json, backend, parts, message):
 def test_damaged_files(tmp_path, backend, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="tokenizer.json: expected"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json: expected|expected a tokenizer\.json"):
         tokenizer.load(tmp_path, backend)
     with pytest.raises(ValueError, match=str(path)):
         tokenizer.load(path, backend)
