@@ -89,9 +89,9 @@ def lines(report: Report, *, checked: bool) -> list[str]:
     dtypes = ", ".join(f"{dtype} ({count} tensors)" for dtype, count in checkpoint["dtypes"].items())
     blocks = [count for name, count in parameters.items() if name.startswith("h.")]
     others = ", ".join(f"{name} {count:,}" for name, count in parameters.items() if not name.startswith("h."))
-    n_files = len(checkpoint["files"])
+    files = f"{len(checkpoint['files'])} file" + "s" * (len(checkpoint["files"]) > 1)
     described = {
-        "Format": f"{checkpoint['format']}, {n_files} file{'s' * (n_files > 1)}, {_mib(checkpoint['nbytes'])}",
+        "Format": f"{checkpoint['format']}, {files}, {_mib(checkpoint['nbytes'])}",
         "Dtype": dtypes,
         "Architecture": ", ".join(f"{name}={value}" for name, value in config.items()),
         "Head": "tied to wte" if checkpoint["tied"] else "of its own (untied)",
