@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpt2cy import _checks
 from gpt2cy.tokenizer.added import AddedToken
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_JSON = "tokenizer.json"
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+_LARGEST_ID = 2**31 - 1  # far beyond any vocabulary, and within what the libraries count with
 
 
 def _byte_alphabet():
@@ -196,7 +199,7 @@ def _added_beside(folder, settings, special_names):
     decoder = settings.get("added_tokens_decoder")
     for key, value in decoder.items() if isinstance(decoder, dict) else ():
         if isinstance(value, dict) and key.isdecimal():
-            listed[value.get("content")] = {**value, "id": int(key)}
+            listed[str(value.get("content"))] = {**value, "id": int(key)}
     return list(listed.values())
 
 
@@ -221,8 +224,14 @@ def _types(step):
     """The types of a step of tokenizer.json, of all its parts when it is a sequence."""
     if not isinstance(step, dict):
         return []
-    parts = [part for key in ("pretokenizers", "decoders") for part in step.get(key) or []]
-    return [kind for part in parts for kind in _types(part)] if parts else [step.get("type")]
+    parts = step.get("pretokenizers") or step.get("decoders")
+    if isinstance(parts, list):
+        return [kind for part in parts for kind in _types(part)]
+    return [str(step.get("type"))]
+
+
+def _is_id(value):
+    return type(value) is int and 0 <= value <= _LARGEST_ID
 
 
 def _tokens(vocab):
@@ -230,8 +239,8 @@ def _tokens(vocab):
         raise ValueError("expected a vocabulary, an object of tokens and ids")
     seen: dict[int, str] = {}
     for text, i in vocab.items():
-        if type(i) is not int or i < 0:
-            raise ValueError(f"token {text!r}: expected an id, an integer >= 0, got {i!r}")
+        if not _is_id(i):
+            raise ValueError(f"token {text!r}: expected an id, an integer from 0 to {_LARGEST_ID}, got {i!r}")
         if i in seen:
             raise ValueError(f"tokens {seen[i]!r} and {text!r} have the same id {i}")
         seen[i] = text
@@ -240,11 +249,14 @@ def _tokens(vocab):
 
 def _added(listed, tokens, special_names):
     """The added tokens: those listed, and special ones that the vocabulary itself holds."""
+    if not isinstance(listed, list):
+        raise ValueError("expected a list of added tokens")
     found: dict[str, AddedToken] = {}
     for item in listed:
         text, i = (item.get("content"), item.get("id")) if isinstance(item, dict) else (None, None)
-        if not isinstance(text, str) or not text or type(i) is not int or i < 0:
+        if not (isinstance(text, str) and text and _is_id(i)):
             raise ValueError(f"expected an added token with 'content' and 'id', got {item!r}")
+        _checks.unicode_text("added token", text)
         flags = {key: item.get(key) is True for key in ("special", "lstrip", "rstrip", "single_word")}
         found[text] = AddedToken(text, i, **flags)
     for text in special_names:
