@@ -14,6 +14,7 @@ from gpt2cy._version import __version__
 from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
 from gpt2cy.kernels.threads import get_num_threads, set_num_threads
+from gpt2cy.language_model import LanguageModel, load
 from gpt2cy.layers import MLP, Attention, Block, Embedding, LayerNorm, Linear
 from gpt2cy.layers.functional import gelu, gelu_erf, relu, softmax
 from gpt2cy.model import GPT
@@ -26,12 +27,14 @@ __all__ = [
     "Embedding",
     "GPTConfig",
     "KVCache",
+    "LanguageModel",
     "LayerNorm",
     "Linear",
     "__version__",
     "gelu",
     "gelu_erf",
     "get_num_threads",
+    "load",
     "relu",
     "set_num_threads",
     "show_config",

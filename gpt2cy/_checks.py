@@ -133,6 +133,20 @@ def choice(name: str, value, options: tuple) -> str:
     raise ValueError(f"{name}: expected one of {expected}, got {_given(value)}")
 
 
+def unicode_text(name: str, value) -> str:
+    """Return a str that UTF-8 can express."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text (str), got {_given(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        surrogate = f"\\u{ord(value[error.start]):04x}"
+        raise ValueError(
+            f"{name}: expected Unicode text, got a lone surrogate {surrogate} at {error.start}"
+        ) from None
+    return str(value)
+
+
 def seed(value) -> int | None:
     """Return a seed: None (a fresh one) or an integer >= 0 of any size."""
     number = _index(value)
@@ -237,6 +251,14 @@ def ids(name: str, x, num_embeddings: int) -> np.ndarray:
     if array.size == 0:
         raise ValueError(f"{name}: expected at least one id, got shape {_shape(array.shape)}")
     return _inside(name, array, num_embeddings, "num_embeddings")
+
+
+def id_sequence(name: str, value, vocab_size: int) -> list[int]:
+    """Return a one-dimensional sequence of ids, which may be empty, as a list of ints."""
+    array = _integers(name, value, _RAGGED)
+    if array.ndim != 1:
+        raise TypeError(f"{name}: expected a one-dimensional sequence of ids, got {_given(value)}")
+    return _inside(name, array, vocab_size, "vocabulary").tolist() if array.size else []
 
 
 def _integers(name, value, ragged):

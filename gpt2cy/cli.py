@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``gpt2cy`` command: reads the command line, calls the package, turns failures into exit codes.
 
-Exit codes: 0 success, 1 failure of what was asked for, 2 a command line that makes no sense, 130 interrupted.
+Exit codes: 0 success, 1 failure of what was asked for, 2 a command line that makes no sense or a model that
+cannot be read or written, 130 interrupted.
 """
 
 import argparse
+import functools
+import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from gpt2cy import __version__, demo, show_config
+from gpt2cy import GPT, __version__, demo, info, show_config
+from gpt2cy.language_model import on_disk
+from gpt2cy.tokenizer import vocabulary
+from gpt2cy.weights import open_checkpoint
+
+FORMATS = ("safetensors", "llm.c", "gguf")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +69,8 @@ def _parser():
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
+    _add_info(commands)
+    _add_convert(commands)
     _add_show_config(commands)
     return parser
 
@@ -91,6 +103,116 @@ def _add_show_config(commands):
     parser.set_defaults(run=_show_config)
 
 
+def _add_info(commands):
+    about = "describe a model's files: architecture, sizes, dtype, tokenizer, memory"
+    parser = commands.add_parser(
+        "info",
+        help=about,
+        description=f"{about.capitalize()}. The model is not built.",
+        epilog="Exits with 1 if something is wrong with what the files hold.",
+    )
+    _add_source(parser)
+    parser.add_argument("--check", action="store_true", help="read every tensor; all must be finite")
+    parser.set_defaults(run=_info, name="info")
+
+
+def _add_convert(commands):
+    about = "write a model in another format"
+    parser = commands.add_parser(
+        "convert",
+        help=about,
+        description=f"{about.capitalize()}, with float32 weights.",
+        epilog="Beside safetensors go the files of the tokenizer, if there are any.",
+    )
+    _add_source(parser)
+    parser.add_argument(
+        "destination", metavar="DEST", type=_path, help="a folder for safetensors, else a file"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help="what to write (default: %(default)s)"
+    )
+    parser.set_defaults(run=_convert, name="convert")
+
+
+def _add_source(parser):
+    parser.add_argument("source", metavar="SOURCE", type=_path, help="a folder, a file or a hub id")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    hub = parser.add_argument_group("for a hub id")
+    hub.add_argument("--revision", help="branch, tag or commit")
+    hub.add_argument("--local-files-only", action="store_true", help="use the cache and no network")
+    hub.add_argument("--cache-dir", metavar="DIR", help="the hub's cache")
+
+
+def _hub_options(args):
+    return {name: getattr(args, name) for name in ("revision", "local_files_only", "cache_dir")}
+
+
+def _files_may_fail(command):
+    """Make a command end with one line and code 2 where files, the network or memory fail it."""
+
+    @functools.wraps(command)
+    def run(args):
+        try:
+            return command(args)
+        except BrokenPipeError:
+            raise
+        except (ImportError, MemoryError, OSError, ValueError) as error:
+            print(f"gpt2cy {args.name}: error: {_one_line(error)}", file=sys.stderr)
+            return 2
+
+    return run
+
+
+@_files_may_fail
+def _info(args):
+    try:
+        report = info.describe(args.source, check=args.check, **_hub_options(args))
+    except ValueError as error:
+        if not args.check:
+            raise
+        report = info.Report({}, problems=[_one_line(error)])  # files that do not fit are what was looked for
+    if args.json:
+        print(json.dumps({**report.values, "notes": report.notes, "problems": report.problems}, indent=2))
+    elif report.values:
+        print("\n".join(info.lines(report, checked=args.check)))
+    for problem in report.problems:
+        print(f"gpt2cy info: PROBLEM: {problem}", file=sys.stderr)
+    return 1 if report.problems else 0
+
+
+@_files_may_fail
+def _convert(args):
+    with open_checkpoint(args.source, **_hub_options(args)) as checkpoint:
+        folder = checkpoint.folder
+    model = GPT.from_pretrained(on_disk(args.source, folder))
+    model.save(args.destination, format=args.format)
+    copied = _copy_tokenizer(folder, Path(args.destination)) if args.format == "safetensors" else []
+    done = {
+        "destination": args.destination,
+        "format": args.format,
+        "n_params": model.config.n_params,
+        "tokenizer_files": copied,
+    }
+    if args.json:
+        print(json.dumps(done, indent=2))
+    else:
+        beside = f" with {', '.join(copied)}" if copied else ""
+        print(f"{args.destination}: {args.format}, {model.config.n_params:,} parameters{beside}")
+    return 0
+
+
+def _copy_tokenizer(source, destination):
+    """Copy the files of a tokenizer from folder to folder; their names."""
+    found = vocabulary.find(source)
+    if not found or source.resolve() == destination.resolve():
+        return []
+    beside = (source / name for name in vocabulary.BESIDE)
+    paths = [*found, *(path for path in beside if path.is_file())]
+    for path in paths:
+        shutil.copyfile(path, destination / path.name)
+    return [path.name for path in paths]
+
+
 def _demo(args):
     try:
         demo.run(args.text, up_to=args.up_to)
@@ -106,6 +228,17 @@ def _demo(args):
 def _show_config(args):
     show_config()
     return 0
+
+
+def _one_line(error):
+    """An error's message without line ends."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _path(argument):
+    if not argument:
+        raise argparse.ArgumentTypeError("expected a path, got an empty text")
+    return argument
 
 
 def _text(argument):

@@ -29,8 +29,9 @@ CORE = (
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
-    "huggingface_hub": ("gpt2cy.weights", "gpt2cy.tokenizer"),
-    "tokenizers": ("gpt2cy.tokenizer",),
+    "huggingface_hub": ("gpt2cy.weights",),
+    "tokenizers": ("gpt2cy.tokenizer.hf",),
+    "tiktoken": ("gpt2cy.tokenizer.tiktoken",),
     "matplotlib": ("gpt2cy.inspection",),
     "tqdm": ("gpt2cy.weights",),
     "torch": (),
@@ -198,6 +199,7 @@ RULES = {
         ("gpt2cy.model", "from gpt2cy.inspection.trace cimport Trace"),
         ("gpt2cy.model", "from gpt2cy import generation, config"),
         ("gpt2cy.model", "import json"),
+        ("gpt2cy.model", "from gpt2cy import weights"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
         ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
@@ -211,6 +213,7 @@ RULES = {
         ("gpt2cy.model", "import torch"),
         ("gpt2cy.generation.generate", "from tokenizers import Tokenizer"),
         ("gpt2cy.tokenizer.hf", "def f():\n    import matplotlib.pyplot as plt"),
+        ("gpt2cy.tokenizer.hf", "import tiktoken"),
     ],
     only_kernels_are_parallel: [
         ("gpt2cy.layers.attention", "from cython.parallel cimport prange"),

@@ -12,8 +12,15 @@ import pytest
 
 import gpt2cy
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/text.md")
+NEEDED = dict.fromkeys(("docs/text.md", "gpt2cy.tokenizer.load"), ("tokenizers", "tiktoken"))  # libraries
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def skip_without(libraries):
+    for library in libraries:
+        pytest.importorskip(library)
 
 
 def examples():
@@ -31,6 +38,7 @@ EXAMPLES = list(examples())
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
 def test_docstring(example):
+    skip_without(NEEDED.get(example.name, ()))
     assert doctest.DocTestRunner(optionflags=OPTIONS).run(example).failed == 0
 
 
@@ -60,15 +68,18 @@ def test_public_methods_are_documented(method):
         assert not takes or re.search(r"Raises\n|errors are those of", text)
 
 
-def test_readme():
-    """The README's Python runs from top to bottom in one namespace; a session shows what it says."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page):
+    """A page's Python runs from top to bottom in one namespace; a session shows what it says."""
+    skip_without(NEEDED.get(page, ()))
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks
     names = {}
     for block in blocks:
         if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, "README.md", str(README), 0)
+            test = doctest.DocTestParser().get_doctest(block, names, page, page, 0)
             assert doctest.DocTestRunner(optionflags=OPTIONS).run(test, clear_globs=False).failed == 0
             names.update(test.globs)
         else:
-            exec(compile(block, "README.md", "exec"), names)
+            exec(compile(block, page, "exec"), names)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from gpt2cy.weights.files import is_plain_name, read_json
 
-TOKENIZER = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
+TOKENIZER = (
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model and its tokenizer together: text in, text out.
+
+    load(source)
+      weights.open_checkpoint    configuration, and the folder that the tokenizer is looked for in
+      find_tokenizer             its files beside the weights, or bytes
+      GPT.from_pretrained        the weights
+      LanguageModel              vocabularies compared
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt2cy import _checks
+from gpt2cy import tokenizer as tokenizers
+from gpt2cy.layers.functional import softmax
+from gpt2cy.model import GPT
+from gpt2cy.tokenizer import ByteTokenizer, Tokenizer, vocabulary
+
+
+class NextToken(NamedTuple):
+    """A token that may come next: its text, its id, and its probability."""
+
+    text: str
+    id: int
+    probability: float
+
+
+class LanguageModel:
+    """A model with its tokenizer; `gpt2cy.load` makes one from files.
+
+    Parameters
+    ----------
+    model : GPT
+    tokenizer : Tokenizer
+        Its vocabulary may be smaller than the model's, which is then padded: ids without a token never come
+        out, and have no share of any probability.
+
+    Raises
+    ------
+    TypeError
+        When an argument is of another kind.
+    ValueError
+        When the tokenizer has ids that the model has not.
+
+    Examples
+    --------
+    >>> import gpt2cy
+    >>> from gpt2cy.tokenizer import ByteTokenizer
+    >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+    >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+    >>> lm.encode("Hi"), lm.decode([72, 105])
+    ([72, 105], 'Hi')
+    >>> [(len(token.text), token.probability > 0) for token in lm.next_tokens("To be", k=2)]
+    [(1, True), (1, True)]
+    """
+
+    def __init__(self, model: GPT, tokenizer: Tokenizer):
+        if not isinstance(model, GPT):
+            raise TypeError(f"model: expected a GPT, got {type(model).__name__}")
+        if not isinstance(tokenizer, Tokenizer):
+            raise TypeError(f"tokenizer: expected a Tokenizer, got {type(tokenizer).__name__}")
+        require_fit(tokenizer.vocab_size, model.config.vocab_size)
+        self._model = model
+        self._tokenizer = tokenizer
+        self._known = np.array([i for i in range(tokenizer.vocab_size) if tokenizer.has_token(i)])
+
+    @property
+    def model(self) -> GPT:
+        """The model."""
+        return self._model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        return self._tokenizer
+
+    def __repr__(self):
+        config = self.model.config
+        sizes = ", ".join(f"{name}={getattr(config, name)}" for name in ("n_layers", "n_embd", "vocab_size"))
+        return f"LanguageModel(GPT({sizes}), {self.tokenizer!r})"
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """The same as `encode` of the tokenizer: ids of a text, nothing stripped, added or cut."""
+        return self.tokenizer.encode(text, allow_special=allow_special)
+
+    def decode(self, ids) -> str:
+        """The same as `decode` of the tokenizer: the text of ids, bytes that are no UTF-8 as U+FFFD."""
+        return self.tokenizer.decode(ids)
+
+    def next_tokens(self, text: str, k: int = 10, *, allow_special: bool = False) -> list[NextToken]:
+        """Return the k tokens that most probably follow a text, the likeliest first.
+
+        Parameters
+        ----------
+        text : str
+            The beginning. With an empty one the model stands at the beginning of a document: behind the
+            token that ends the one before, where the tokenizer has such a token.
+        k : int
+            How many, from 1 to the number of tokens.
+        allow_special : bool
+            Whether special tokens in the text are taken as such; see `Tokenizer.encode`.
+
+        Returns
+        -------
+        list of NextToken
+            (text, id, probability); of equal ones the smaller id comes first. Probabilities are float32 and
+            those of all tokens add up to 1.
+
+        Raises
+        ------
+        TypeError
+            When an argument is of the wrong kind.
+        ValueError
+            When the text has more tokens than the model has positions (nothing is cut), when it is empty and
+            there is no token to begin from, when `k` is out of range, or when the logits are not finite.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> text, token, probability = lm.next_tokens("To be", k=1)[0]
+        >>> lm.encode(text) == [token] or text == "\ufffd"
+        True
+        """
+        k = _checks.integer("k", k, 1, len(self._known))
+        ids = self.encode(text, allow_special=allow_special) or self._beginning()
+        _checks.length_fits("text", len(ids), 0, self.model.config.block_size)
+        logits = self.model.next_logits(ids)[self._known]  # [V without padding]
+        if not np.isfinite(logits).all():
+            raise ValueError("text: the model's logits for it are not finite; are its weights?")
+        probabilities = softmax(logits)
+        likeliest = np.argsort(-logits, kind="stable")[:k]
+        found = ((int(self._known[i]), float(probabilities[i])) for i in likeliest)
+        return [NextToken(self.tokenizer.token_text(token), token, share) for token, share in found]
+
+    def _beginning(self):
+        if self.tokenizer.eos_id is None:
+            raise ValueError("text: expected at least one character; the tokenizer has no eos to begin from")
+        return [self.tokenizer.eos_id]
+
+
+def load(
+    source: str | os.PathLike,
+    *,
+    tokenizer: Tokenizer | str | os.PathLike | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+    cache_dir: str | os.PathLike | None = None,
+) -> LanguageModel:
+    """Load a model and its tokenizer.
+
+    Parameters
+    ----------
+    source : str or path
+        A folder, a file, or a hub id; as `GPT.from_pretrained`.
+    tokenizer : Tokenizer, str or path, optional
+        A tokenizer, or where its files are (`gpt2cy.tokenizer.load`). None means those beside the weights:
+        tokenizer.json, else vocab.json and merges.txt; where there are none, a model of 256 ids reads bytes.
+    revision, token, local_files_only, cache_dir
+        For the hub, as huggingface_hub takes them.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no tokenizer; the message says which files were looked for, and where.
+    ValueError
+        When the tokenizer has ids that the model has not; also as `GPT.from_pretrained`.
+    TypeError, OSError, ImportError, MemoryError
+        As `GPT.from_pretrained` and `gpt2cy.tokenizer.load`.
+
+    Examples
+    --------
+    >>> import tempfile, gpt2cy
+    >>> config = gpt2cy.GPTConfig(256, 32, 2, 2, 64, tie_weights=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     gpt2cy.GPT(config, seed=0).save_pretrained(folder)
+    ...     lm = gpt2cy.load(folder)
+    >>> lm.tokenizer
+    ByteTokenizer(vocab_size=256, eos_id=None)
+    """
+    from gpt2cy import weights  # files are opened only when this is asked for
+
+    hub = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
+    with weights.open_checkpoint(source, **hub) as checkpoint:
+        folder, vocab_size = checkpoint.folder, checkpoint.config.vocab_size
+    # Before the weights, which take longest to read.
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = find_tokenizer(folder, vocab_size) if tokenizer is None else tokenizers.load(tokenizer)
+    require_fit(tokenizer.vocab_size, vocab_size)
+    return LanguageModel(GPT.from_pretrained(on_disk(source, folder)), tokenizer)
+
+
+def on_disk(source: str | os.PathLike, folder: Path) -> str | os.PathLike:
+    """Return where an opened source lies: what a hub id names is in the cache's folder by now."""
+    return source if Path(source).exists() else folder
+
+
+def find_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
+    """Return the tokenizer that lies in a folder, else the one of bytes for 256 ids, else raise."""
+    if vocabulary.find(folder):
+        return tokenizers.load(folder)
+    if vocab_size == 256:
+        return ByteTokenizer()
+    raise FileNotFoundError(
+        f"{folder}: no tokenizer: looked for {vocabulary.looked_for()}; tokenizer= takes one, or its folder"
+    )
+
+
+def require_fit(tokenizer_size: int, model_size: int) -> None:
+    """Raise ValueError when a tokenizer has ids that the model has not."""
+    if tokenizer_size > model_size:
+        raise ValueError(
+            f"tokenizer: expected a vocabulary of at most the model's {model_size} ids, got {tokenizer_size}"
+        )
