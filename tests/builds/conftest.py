@@ -53,7 +53,7 @@ class Environment:
         return next(wheels.glob("*.whl"), None), said
 
     def install(self, wheel, *others):
-        self.pip("install", "-q", "--only-binary=numpy", f"{wheel}[test]", *others)
+        self.pip("install", "-q", "--only-binary=numpy,hypothesis", f"{wheel}[test]", *others)
 
     def run(self, code, **environment):
         return run(self.python, "-c", code, **environment)
