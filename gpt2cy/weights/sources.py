@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from gpt2cy.weights import names
+from gpt2cy.weights.atomic import finish
 from gpt2cy.weights.checkpoint import Checkpoint, closed_on_error
 from gpt2cy.weights.files import File, is_plain_name, read_json, short
 from gpt2cy.weights.hf_config import from_hf
@@ -42,6 +43,7 @@ def open_source(source, **hub_options) -> Checkpoint:
         raise FileNotFoundError(
             f"source: no file or folder {short(str(source), 200)}, and no id of a model either"
         )
+    finish(path if path.is_dir() else path.parent)  # what an interrupted save had ready
     with closed_on_error() as open_file:
         if path.is_dir():
             return _open_folder(path, open_file)
