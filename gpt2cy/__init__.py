@@ -8,16 +8,19 @@
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from gpt2cy._build_info import show_config
 from gpt2cy._version import __version__
 from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
 from gpt2cy.kernels.threads import get_num_threads, set_num_threads
-from gpt2cy.language_model import LanguageModel, load
 from gpt2cy.layers import MLP, Attention, Block, Embedding, LayerNorm, Linear
 from gpt2cy.layers.functional import gelu, gelu_erf, relu, softmax
 from gpt2cy.model import GPT
+
+if TYPE_CHECKING:
+    from gpt2cy.language_model import LanguageModel, load
 
 __all__ = [
     "GPT",
@@ -42,8 +45,17 @@ __all__ = [
 ]
 
 
+_LATER = {name: f"gpt2cy.{name}" for name in ("inspection", "reference", "tokenizer", "weights")}
+
+
 def __getattr__(name):
-    """``gpt2cy.reference``, ``inspection`` and ``weights``, imported when they are first asked for."""
-    if name in ("reference", "inspection", "weights"):
-        return importlib.import_module(f"gpt2cy.{name}")
+    """Packages, and what reads text: imported when they are first asked for, since not everyone does."""
+    if name in _LATER:
+        return importlib.import_module(_LATER[name])
+    if name in ("LanguageModel", "load"):
+        return getattr(importlib.import_module("gpt2cy.language_model"), name)
     raise AttributeError(f"module 'gpt2cy' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, *_LATER})

@@ -46,7 +46,7 @@ class Tokenizer(ABC):
         self._unwritable = frozenset(range(256)) - written
         self._splitter = Splitter(added)
         self._special = {token.text: token.id for token in added if token.special}
-        self._eos_id = self._special.get(eos)
+        self._eos_id = None if eos is None else self._special.get(eos)
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]:

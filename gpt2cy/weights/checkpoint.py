@@ -48,6 +48,13 @@ class Stored:
         return cls(file, offset, dtype, tuple(shape), FLOATS.get(dtype), turned)
 
     @property
+    def floats(self) -> Format:
+        """The format of what can be read."""
+        if self.format is None:
+            raise ValueError(f"{self.file}: expected floats, found {self.dtype}")
+        return self.format
+
+    @property
     def logical_shape(self) -> tuple[int, ...]:
         """The shape that the file gives the tensor."""
         return self.shape[::-1] if self.turned else self.shape
@@ -56,7 +63,7 @@ class Stored:
     def row_bytes(self) -> int:
         """Bytes of one row: of the last axis."""
         width = self.shape[-1] if self.shape else 1
-        return width // self.format.values * self.format.nbytes
+        return width // self.floats.values * self.floats.nbytes
 
     def first_rows(self, count: int) -> "Stored":
         """The same without the rows behind the first ones."""
@@ -65,7 +72,7 @@ class Stored:
     def part(self, index: int) -> "Stored":
         """One of the tensors that lie stacked along the first axis."""
         shape = self.shape[1:]
-        skipped = index * math.prod(shape) // self.format.values * self.format.nbytes
+        skipped = index * math.prod(shape) // self.floats.values * self.floats.nbytes
         return replace(self, offset=self.offset + skipped, shape=shape)
 
     @property
@@ -94,7 +101,7 @@ class Stored:
             block = buffer[: count * self.row_bytes]
             self.file.read_into(block, self.offset + first * self.row_bytes, what)
             try:
-                numbers = self.format.decode(block.reshape(count, -1))
+                numbers = self.floats.decode(block.reshape(count, -1))
             except ValueError as error:
                 raise ValueError(f"{self.file}: {what} ({self.dtype}): {error}") from None
             yield first, numbers

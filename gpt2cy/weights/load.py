@@ -79,7 +79,7 @@ class Progress:
         elif self.wanted and time.monotonic() - self.start > QUIET_SECONDS:
             self.wanted = False
             try:
-                from tqdm import tqdm
+                from tqdm import tqdm  # type: ignore[import-untyped]
             except ImportError:
                 return
             self.bar = tqdm(

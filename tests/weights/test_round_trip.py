@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is saved loads to the same bits, in every format; also over its own source, and after an interrupted save."""
+"""What is saved loads to the same bits, in every format, over its source and after an interrupted save."""
 
 import os
 

@@ -40,9 +40,9 @@ def read(file: File) -> Contents:
     except safetensors.SafetensorError as error:
         raise ValueError(f"{file}: not a valid safetensors file: {short(str(error), 200)}") from None
     header = parse_json(file.read(PREFIX, length, "the header"), f"{file}: header")
-    header.pop("__metadata__", None)
-    if set(header) != names:
+    if not isinstance(header, dict) or set(header) - {"__metadata__"} != names:
         raise ValueError(f"{file}: the file was replaced while it was being read")
+    header.pop("__metadata__", None)
     data = PREFIX + length
     return Contents("safetensors", {name: _stored(file, data, name, entry) for name, entry in header.items()})
 
