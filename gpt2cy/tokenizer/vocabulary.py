@@ -237,7 +237,7 @@ def _is_id(value):
 def _tokens(vocab):
     if not isinstance(vocab, dict) or not vocab:
         raise ValueError("expected a vocabulary, an object of tokens and ids")
-    seen: dict[int, str] = {}
+    seen = {}
     for text, i in vocab.items():
         if not _is_id(i):
             raise ValueError(f"token {text!r}: expected an id, an integer from 0 to {_LARGEST_ID}, got {i!r}")
@@ -251,7 +251,7 @@ def _added(listed, tokens, special_names):
     """The added tokens: those listed, and special ones that the vocabulary itself holds."""
     if not isinstance(listed, list):
         raise ValueError("expected a list of added tokens")
-    found: dict[str, AddedToken] = {}
+    found = {}
     for item in listed:
         text, i = (item.get("content"), item.get("id")) if isinstance(item, dict) else (None, None)
         if not (isinstance(text, str) and text and _is_id(i)):

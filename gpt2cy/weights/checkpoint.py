@@ -234,7 +234,7 @@ class Checkpoint:
 @contextlib.contextmanager
 def closed_on_error():
     """Yield a function that opens Files; they are closed if the block raises, and stay open if not."""
-    opened: list[File] = []
+    opened = []
 
     def open_file(path):
         opened.append(File(path))
