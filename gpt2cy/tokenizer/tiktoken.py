@@ -6,12 +6,20 @@ a merge's place in the list as the rank of what it makes, that is BPE, provided 
 merge, of tokens made before it, as training does it. Other vocabularies are refused.
 """
 
+import re
+from collections.abc import Iterator
+
 from gpt2cy.tokenizer.base import Tokenizer
 from gpt2cy.tokenizer.vocabulary import BYTE_OF, Vocabulary
 
 # GPT-2's pattern: contractions; a space and letters, digits, or other signs; white space, but for the last
 # space before a word. A doubled + does not go back, which matters for long runs.
 _PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+
+# In a million characters of white space that a word follows, tiktoken's regex engine gives up and panics,
+# which no `except Exception` catches. So texts are cut there first. This is the engine's \s; Python's has more.
+_SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+_STRIDE = 10_000
 
 
 class TiktokenTokenizer(Tokenizer):
@@ -34,7 +42,29 @@ class TiktokenTokenizer(Tokenizer):
         )
 
     def _encode_plain(self, text):
-        return [self._ids[rank] for rank in self._library.encode_ordinary(text)]
+        ranks = self._library.encode_ordinary
+        return [self._ids[rank] for portion in portions(text) for rank in ranks(portion)]
+
+
+def portions(text: str) -> Iterator[str]:
+    """Cut a text where the pattern cuts it anyway: before the last character of some runs of white space.
+
+    Each run of twice the stride is found, since it covers a place that is looked at.
+
+    Examples
+    --------
+    >>> from gpt2cy.tokenizer.tiktoken import portions
+    >>> [len(portion) for portion in portions("To be" + " " * 50_000 + "or not")]
+    [50004, 7]
+    """
+    start = place = 0
+    while place < len(text):
+        run = _SPACES.match(text, place)
+        if run is not None and start < run.end() - 1 and run.end() < len(text):
+            yield text[start : run.end() - 1]
+            start = run.end() - 1
+        place = (place if run is None else run.end()) + _STRIDE
+    yield text[start:]
 
 
 def _require_gpt2(vocabulary):

@@ -122,6 +122,31 @@ def test_long_runs(gpt2, unit):
         assert gpt2.decode(gpt2.encode(text)) == text
 
 
+@pytest.mark.parametrize("unit", [" ", "\n", "\u3000", " \n"], ids=ascii)
+@pytest.mark.parametrize("after", ["", "x", "1", "\x1c.", " x" + "\t" * 30_000 + "."], ids=range(5))
+def test_long_white_space(both, unit, after):
+    text = "a" + unit * 50_000 + after
+    first, second = (tokenizer.encode(text) for tokenizer in both)
+    assert first == second
+    assert both[0].decode(first) == text
+
+
+@pytest.mark.parametrize("unit", [" ", "\n"], ids=ascii)
+def test_a_million_spaces(gpt2, unit):
+    """Enough for tiktoken's regex engine to give up."""
+    text = unit * 1_100_000 + "x"
+    assert gpt2.decode(gpt2.encode(text)) == text
+
+
+def test_long_texts_are_cut_alike(both):
+    """Texts of many portions, with white space of all lengths at their edges."""
+    rng = random.Random(3)
+    for _ in range(4):
+        text = "".join(rng.choice(TEXTS) + rng.choice(" \n\t\u00a0") * rng.randrange(9) for _ in range(1500))
+        first, second = (tokenizer.encode(text) for tokenizer in both)
+        assert first == second
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["a", "^", "0", " ", "\n", "'s", " a"], ids=ascii)
 def test_a_million_in_linear_time(gpt2, unit):
