@@ -17,7 +17,7 @@ from gpt2cy.tokenizer.vocabulary import BYTE_OF, Vocabulary
 _PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
 # In a million characters of white space that a word follows, tiktoken's regex engine gives up and panics,
-# which no `except Exception` catches. So texts are cut there first. This is the engine's \s; Python's has more.
+# which no `except Exception` catches. So texts are cut there first. This is the engine's \s; Python has more.
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _STRIDE = 10_000
 
