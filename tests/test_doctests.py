@@ -51,7 +51,7 @@ def test_the_public_classes_and_functions_have_examples():
 
 METHODS = [
     method
-    for owner in vars(gpt2cy).values()
+    for owner in (getattr(gpt2cy, name) for name in gpt2cy.__all__)
     if isinstance(owner, type)
     for name, method in vars(owner).items()
     if callable(method) and (not name.startswith("_") or name == "__call__")
