@@ -374,7 +374,7 @@ def test_a_cache_in_use_is_refused(same_bits):
                 assert str(error) == "cache: in use by another call"
                 refused[name] += 1
             except ValueError as error:
-                assert "of 400 positions" in str(error)
+                assert "of 400 positions" in str(error) or "after 400 cached" in str(error)  # it was idle
         time.sleep(0.001)
     thread.join()
     assert all(refused.values())
