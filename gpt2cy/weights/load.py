@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +28,16 @@ def load(checkpoint: Checkpoint, put) -> None:
             "(tie_word_embeddings): wte.weight is used for both",
             stacklevel=4,
         )
-    total = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+    sizes = [tensor.nbytes for tensor in checkpoint.tensors.values()]
+    total = sum(sizes)
     local = threading.local()
 
     def move(part):
         tensor, rows = part
         if not hasattr(local, "buffer"):
-            local.buffer = np.empty(BLOCK_BYTES, np.uint8)
-        if tensor.transposed and tensor.name in (names.TABLE, "wpe.weight"):
-            put(tensor.name, tensor.read(), 0, False)  # of no format by itself: someone turned the tensor
+            local.buffer = np.empty(min(BLOCK_BYTES, max(sizes)), np.uint8)
+        if _is_turned_table(tensor):
+            put(tensor.name, tensor.read(), 0, False)
         else:
             for first, block in tensor.blocks(rows, local.buffer):
                 put(tensor.name, block, first, tensor.transposed)
@@ -52,13 +54,17 @@ def load(checkpoint: Checkpoint, put) -> None:
                     progress.add(count)
 
 
+def _is_turned_table(tensor):
+    """Whether an embedding lies in columns, which no format does by itself: it is read whole."""
+    return tensor.transposed and tensor.name in (names.TABLE, "wpe.weight")
+
+
 def _parts(checkpoint):
     """(tensor, rows) of all tensors, in pieces of about PART_BYTES."""
     for tensor in checkpoint.tensors.values():
         stored = tensor.stored
-        turned_table = tensor.transposed and tensor.name in (names.TABLE, "wpe.weight")
         step = stored.block_rows * max(1, PART_BYTES // max(1, stored.block_rows * stored.row_bytes))
-        step = stored.n_rows if turned_table else step
+        step = stored.n_rows if _is_turned_table(tensor) else step
         for first in range(0, stored.n_rows, step):
             yield tensor, range(first, min(first + step, stored.n_rows))
 
@@ -69,7 +75,7 @@ class Progress:
     def __init__(self, total: int):
         self.total, self.done = total, 0
         self.start = time.monotonic()
-        self.bar = None
+        self.bar: Any = None
         self.wanted = sys.stderr is not None and sys.stderr.isatty()
 
     def add(self, count: int) -> None:

@@ -75,9 +75,10 @@ def test_other_types(tmp_path, dtype):
     same(tmp_path, model)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}], ids=str
-)
+OLD = {"_use_new_zipfile_serialization": False}
+
+
+@pytest.mark.parametrize("options", [{}, OLD, {"pickle_protocol": 4}, OLD | {"pickle_protocol": 4}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("kind", ["state_dict", "parameters", "body"])
 def test_torch_save(tmp_path, options, dtype, kind):

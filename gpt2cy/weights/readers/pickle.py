@@ -20,7 +20,6 @@ from gpt2cy.weights.readers import Contents, unpickle
 ZIP = b"PK\x03\x04"
 PROTOCOLS = tuple(bytes([0x80, version]) for version in range(2, 6))
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
-OLD = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 OLD_VERSION = 1001
 HINT = "to try: convert the file to safetensors where it is trusted (safetensors.torch.save_file)"
 
@@ -40,14 +39,10 @@ DTYPES = {
 
 def read(file: File) -> Contents:
     """Return the contents of a file by torch.save, or raise ValueError saying what is wrong with it."""
-    head = file.read(0, min(file.size, len(OLD)), "the header")
-    if head.startswith(ZIP):
+    if file.read(0, min(file.size, len(ZIP)), "the header") == ZIP:
         data, places = _zip(file)
-    elif head == OLD:
-        data, places = _old(file)
     else:
-        _run(Stream(file, 0, file.size, "the pickle"))  # names what it would call, if it would
-        raise ValueError(f"{file}: a plain pickle: expected what torch.save writes\n  {HINT}")
+        data, places = _old(file)
     return _contents(file, data, places)
 
 
@@ -200,8 +195,11 @@ def _members(file):
 
 def _old(file):
     stream = Stream(file, 0, file.size, "the pickle")
-    magic, version, _, data, keys = (_run(stream) for _ in range(5))
-    if magic != OLD_MAGIC or version != OLD_VERSION or type(keys) is not list:
+    magic = _run(stream)  # an error names what a hostile pickle would call
+    if type(magic) is not int or magic != OLD_MAGIC:
+        raise ValueError(f"{file}: a plain pickle: expected what torch.save writes\n  {HINT}")
+    version, _, data, keys = (_run(stream) for _ in range(4))
+    if type(version) is not int or version != OLD_VERSION or type(keys) is not list:
         raise ValueError(f"{file}: expected version {OLD_VERSION} of torch.save's old form, found another")
     storages = {storage.key: storage for storage in _storages(file, data)}
     places, offset = {}, stream.offset
