@@ -38,7 +38,7 @@ def contents(folder):
 
 
 @posix
-@pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def test_killed_at_random_moments(tmp_path, python, rounds):
     out = python(KILL_SAVES, tmp_path, "random", rounds, timeout=600)
     assert out.startswith(f"{rounds} killed; ")

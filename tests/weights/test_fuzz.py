@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutated files of every format: a model or a documented error, soon, and no more memory than twice the file.
 
-The quick form runs with all tests; `-m slow` runs twenty thousand files of each format.
+The quick form runs with all tests; `make test-exhaustive` runs twenty thousand files of each format.
 """
 
 import random
@@ -109,12 +109,9 @@ def run(folder, name, count, seed):
     assert 0 < models < count  # both ways out are taken
 
 
+@pytest.mark.parametrize(
+    "count", [200, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_mutated_files(tmp_path, name):
-    run(tmp_path, name, 200, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_twenty_thousand_mutated_files(tmp_path, name):
-    run(tmp_path, name, 20_000, seed=2)
+def test_mutated_files(tmp_path, name, count):
+    run(tmp_path, name, count, seed=count)
