@@ -35,15 +35,16 @@ INLINE void tile(const int rows, int64_t k, int64_t diagonal, const float *a, in
             UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
         }
     }
-    UNROLL for (int p = 0; p < rows - 1; p++, a += ks, b += ldb) { /* row i takes part in the first i of these */
-        if (p >= diagonal) break;
-        vf row[G2_TILE_WIDTH];
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
-        UNROLL for (int i = p + 1; i < rows; i++) {
-            vf left = v_splat(a[i * rs]);
-            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+    UNROLL for (int p = 0; p < rows - 1; p++) /* row i takes part in the first i of these */
+        if (p < diagonal) {
+            vf row[G2_TILE_WIDTH];
+            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + p * ldb + j * G2_VL);
+            UNROLL for (int i = 0; i < rows; i++)
+                if (i > p) {
+                    vf left = v_splat(a[i * rs + p * ks]);
+                    UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+                }
         }
-    }
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
 }
