@@ -263,7 +263,8 @@ def arguments(made, argv, bench):
 
     args = made.parse_args(argv)
     args.bench = bench
-    args.command = shlex.join(["python", f"perf/{bench}.py", *(sys.argv[1:] if argv is None else argv)])
+    given = [re.sub(r"/\S*/", "", argument) for argument in (sys.argv[1:] if argv is None else argv)]
+    args.command = shlex.join(["python", f"perf/{bench}.py", *given])  # whose folders are nobody's business
     args.threads = args.threads or sorted({1, gpt2cy.get_num_threads()})
     args.rounds = args.rounds or (3 if args.quick else 11)
     args.seconds = 0.02 if args.quick else 0.1
