@@ -64,6 +64,8 @@ def load(source: str | os.PathLike, backend: str = "tokenizers") -> Tokenizer:
     backend = _checks.choice("backend", backend, tuple(BACKENDS))
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source: expected a path, got {type(source).__name__}")
+    if not os.path.exists(source):  # an empty name is none; Path would make the current folder of it
+        raise FileNotFoundError(f"source: no such file or folder: {str(source)[:200]!r}")
     found = vocabulary.read(Path(source))
     try:
         return BACKENDS[backend](found)

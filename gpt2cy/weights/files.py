@@ -35,7 +35,7 @@ class File:
             raise ValueError(
                 f"{path}: expected a file, found {'a folder' if self.path.is_dir() else 'a device'}"
             )
-        self.handle = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        self.handle = open(self.path, "rb", buffering=0)  # noqa: SIM115 - open until close()
         self.size = os.fstat(self.handle.fileno()).st_size
         self._lock = threading.Lock()  # seek and read are two steps
 

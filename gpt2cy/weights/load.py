@@ -85,7 +85,7 @@ class Progress:
         elif self.wanted and time.monotonic() - self.start > QUIET_SECONDS:
             self.wanted = False
             try:
-                from tqdm import tqdm  # type: ignore[import-untyped]
+                from tqdm import tqdm  # type: ignore[import-untyped]  # it has no types
             except ImportError:
                 return
             self.bar = tqdm(

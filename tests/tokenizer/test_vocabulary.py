@@ -346,3 +346,10 @@ def test_strange_files_are_refused_or_read(write_json, write_pair, backend, kind
         else:
             assert found.decode(ids).strip() == "hello hell"  # one setting puts a space before it
     assert 40 < refused < 400
+
+
+@pytest.mark.parametrize("source", ["", "a\0b", "x" * 5000, "no/such/folder"])
+def test_a_source_that_is_nowhere_is_named(source):
+    """Also an empty one, which is not the current folder."""
+    with pytest.raises(FileNotFoundError, match="^source: no such file or folder: "):
+        tokenizer.load(source)

@@ -186,7 +186,7 @@ def _quantised(package, kind, block, nbytes):
 
     try:
         decode(np.zeros((1, nbytes), np.uint8))
-    except NotImplementedError:
+    except NotImplementedError:  # a type that the package only knows the size of
         return None
     return Format(block, nbytes, decode)
 

@@ -163,7 +163,7 @@ def _members(file):
         infos = zipfile.ZipFile(file.handle).infolist()
     except (
         zipfile.BadZipFile,
-        NotImplementedError,
+        NotImplementedError,  # of zipfile: a version of the format beyond it
         ValueError,
         EOFError,
         struct.error,
