@@ -394,7 +394,8 @@ class Editing:
     def matched(names, editable, pattern):
         if isinstance(pattern, str) and pattern in names and pattern not in editable:
             raise ValueError(f"edits: {pattern} is made of attn.heads when it is asked for: edit those")
-        return dict.fromkeys(naming.select(editable, pattern, "edits").values())  # an alias is no second one
+        found = naming.select(editable, pattern, "edits").values()
+        return {name.text: name for name in found}.values()  # an alias is no second one
 
     def __enter__(self):
         EDITS.set((*EDITS.get(), self))
