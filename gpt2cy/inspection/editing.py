@@ -6,8 +6,8 @@
         __enter__, __exit__    EDITS of this thread or task (layers/tap.pyx)
       in_force                 what a pass that begins shall do, by name, outer edits before inner ones
 
-An edit sees one sequence at a time, so that it means the same in `forward`, in a ragged batch and in `generate`.
-Positions are absolute: with a cache a pass brings only the new ones.
+An edit sees one sequence at a time, so that it means the same in `forward`, in a ragged batch and in
+`generate`. Positions are absolute: with a cache a pass brings only the new ones.
 """
 
 from collections.abc import Mapping
@@ -193,8 +193,8 @@ def scale(factor, *, head=None, positions=None) -> Edit:
     Parameters
     ----------
     factor : float or array_like
-        A number, a vector over the last axis, or an array of the activation's whole shape, of which the selected
-        heads and positions are used.
+        A number, a vector over the last axis, or an array of the activation's whole shape, of which the
+        selected heads and positions are used.
     SELECTION
 
     Returns
@@ -259,8 +259,7 @@ def replace(value, *, head=None, positions=None) -> Edit:
     Parameters
     ----------
     value : float or array_like
-        As `factor` of `scale`; from a trace of another prompt the array under the same name, for one sequence. It
-        is taken position by position.
+        As `factor` of `scale`: from a trace of another prompt, the array of one sequence under the same name.
     SELECTION
 
     Returns
@@ -271,8 +270,8 @@ def replace(value, *, head=None, positions=None) -> Edit:
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind; in `GPT.edit` if it does not fit the activation; in a call if it has
-        not the positions that are asked for.
+        If an argument is of the wrong kind; in `GPT.edit` if it does not fit the activation; in a call if it
+        has not the positions that are asked for.
 
     Examples
     --------
@@ -299,9 +298,9 @@ def mean(of=None, *, head=None, positions=None) -> Edit:
     Parameters
     ----------
     of : array_like, optional
-        What the mean is of: the activation under the same name from other traces, with any axes in front, such as
-        [B, T, C]. Without it, of the selected positions of the very pass: with a cache those are the new ones, so
-        that a single one stays as it is.
+        What the mean is of: the activation under the same name from other traces, with any axes in front,
+        such as [B, T, C]. Without it, of the selected positions of the very pass: with a cache those are the new
+        ones, so that a single one stays as it is.
     SELECTION
 
     Returns
@@ -331,7 +330,7 @@ def mean(of=None, *, head=None, positions=None) -> Edit:
 
 
 def _mean_of_itself(part):
-    return part.mean(axis=-2, keepdims=True, dtype=np.float64).astype(np.float32)
+    return np.broadcast_to(part.mean(axis=-2, keepdims=True, dtype=np.float64), part.shape)
 
 
 @_selects
@@ -341,8 +340,8 @@ def apply(function, *, head=None, positions=None) -> Edit:
     Parameters
     ----------
     function : callable
-        It takes the selected heads and positions as a float32 array of its own, with all the activation's axes, and
-        returns floats of the same shape. Calls of the model inside it are not edited.
+        It takes the selected heads and positions as a float32 array of its own, with all the activation's
+        axes, and returns floats of the same shape. Calls of the model inside it are not edited.
     SELECTION
 
     Returns

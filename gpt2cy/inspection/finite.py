@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where numbers stop being finite: what `check_finite` of a forward pass raises, and the same as an answer."""
+"""Where numbers stop being finite: what `check_finite` of a pass raises, and the same as an answer."""
 
 from typing import NamedTuple
 
@@ -53,8 +53,9 @@ def first_nonfinite(model, tokens) -> NonFinite | None:
     Returns
     -------
     NonFinite or None
-        Name of the first activation (`GPT.trace_names`) with an Inf or a NaN, its first such position, the number of
-        the sequence, and the value; None if all is finite. Sequences before it are finite as far as this activation.
+        Name of the first activation (`GPT.trace_names`) with an Inf or a NaN, its first such position, the
+        number of the sequence, and the value; None if all is finite. The sequences before it are finite up to
+        and with this activation.
 
     Raises
     ------

@@ -17,7 +17,11 @@ POINT_OF: dict[str, int]
 @disjoint_base
 class Watch(Observer):
     def __init__(
-        self, model: GPT, edits: dict[str, list[Edit]], check: bool = False, asked: dict[str, Name] | None = None
+        self,
+        model: GPT,
+        edits: dict[str, list[Edit]],
+        check: bool = False,
+        asked: dict[str, Name] | None = None,
     ) -> None: ...
 
 def for_pass(model: GPT, check_finite: bool) -> Watch | None: ...

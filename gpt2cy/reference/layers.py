@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of a transformer block: attention mixes positions, the MLP works on each position alone.
 
-Each takes a dict ``steps``, if one wants to see what lies between: it is filled by name, in the order of computation.
+Each takes a dict ``steps`` and fills it, in the order of computation, with what lies between.
 """
 
 import numpy as np

@@ -62,8 +62,8 @@ def trace(config, params, tokens):
     -------
     dict of str to float64 array
         In the order of computation and under the names of ``gpt2cy.GPT.trace``: ``"embed"`` [..., T, C]; of
-        each block i the steps of :func:`block` as ``"h.i.ln_1"`` and so on, the last of which, ``"h.i.resid"``,
-        is what it returns; ``"ln_f"`` [..., T, C]; ``"logits"`` [..., T, V].
+        each block i the steps of :func:`block` as ``"h.i.ln_1"`` and so on, up to ``"h.i.resid"``, which is
+        what it returns; ``"ln_f"`` [..., T, C]; ``"logits"`` [..., T, V].
 
     Examples
     --------
@@ -81,7 +81,7 @@ def trace(config, params, tokens):
         scale = _attention_scale(config, layer)
         own = _block_params(config, params, layer)
         inside = {}
-        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)  # [..., T, C]
+        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)
         steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
     gamma, beta = params["ln_f.weight"], params.get("ln_f.bias", 0.0)  # [C]
     x = layernorm(x, gamma, beta, config.layer_norm_eps)  # [..., T, C]
