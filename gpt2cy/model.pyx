@@ -25,7 +25,7 @@ from gpt2cy import _checks
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
-from gpt2cy.layers.tap import EDITS
+from gpt2cy.layers.tap import EDITS as _EDITS
 
 
 cdef class GPT:
@@ -114,7 +114,7 @@ cdef class GPT:
 
     cdef Observer observed(self, bint check_finite=False):
         """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
-        if not check_finite and not EDITS.get():
+        if not check_finite and not _EDITS.get():
             return None
         from gpt2cy.inspection import watch
         return watch.for_pass(self, check_finite)

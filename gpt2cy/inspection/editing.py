@@ -299,8 +299,8 @@ def mean(of=None, *, head=None, positions=None) -> Edit:
     ----------
     of : array_like, optional
         What the mean is of: the activation under the same name from other traces, with any axes in front,
-        such as [B, T, C]. Without it, of the selected positions of the very pass: with a cache those are the new
-        ones, so that a single one stays as it is.
+        such as [B, T, C]. Without it, of the selected positions of the very pass: with a cache those are the
+        new ones, so that a single one stays as it is.
     SELECTION
 
     Returns
