@@ -410,6 +410,18 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     return _float32(name, array)
 
 
+def output(name: str, value, most_rows: int, width: int) -> None:
+    """Raise unless results can be written to an array: C-contiguous float32 of at most so many rows."""
+    expected = f"a writable C-contiguous float32 array [m, {width}] of at most {most_rows} rows"
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
+    shape_fits = value.ndim == 2 and value.shape[1] == width and len(value) <= most_rows
+    if value.dtype != _FLOAT32 or not shape_fits:
+        raise ValueError(f"{name}: expected {expected}, got {_given(value)}")
+    if not (value.flags.c_contiguous and value.flags.writeable and value.flags.aligned):
+        raise ValueError(f"{name}: expected {expected}, got one that is strided or read-only")
+
+
 def _refuse_mask(name, value):
     """Masked elements are nothing that can be computed with: their data would be used in silence."""
     if (
