@@ -229,11 +229,9 @@ cdef class GPT:
         if not isinstance(cache, KVCache):
             raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
         given = cache
-        heads = (<Block>self.blocks[0]).attn.n_heads
-        if (given.n_layers, given.n_heads, given.n_embd) != (len(self.blocks), heads, self.wte.n_embd):
-            raise ValueError(
-                f"{name}: expected a cache of this model ({len(self.blocks)} layers, {heads} heads, width "
-                f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+        cdef Py_ssize_t layers = len(self.blocks), heads = (<Block>self.blocks[0]).attn.n_heads
+        if given.n_layers != layers or given.n_heads != heads or given.n_embd != self.wte.n_embd:
+            _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
     cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs) except -1:
@@ -465,6 +463,96 @@ cdef class GPT:
         [0, 0]
         """
         return KVCache(self.config, batch_size, capacity)
+
+    # ---- text: doors to gpt2cy.generation, which is imported when one is opened ---------------------
+
+    def prefill(self, prompt):
+        """Read a prompt into a new cache.
+
+        The cache may be copied and continued many times, by `generate` too, which does not change it.
+
+        Parameters
+        ----------
+        prompt : array_like of int, [T]
+            From 1 to block_size ids.
+
+        Returns
+        -------
+        KVCache
+            Of one slot.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.prefill([5, 6, 7])
+        >>> cache.lengths
+        [3]
+        >>> after = model.generate([[8], [9, 10]], cache=cache, max_new_tokens=2, temperature=0)
+        >>> whole = model.generate([[5, 6, 7, 8], [5, 6, 7, 9, 10]], max_new_tokens=2, temperature=0)
+        >>> [list(new) for new in after] == [list(new) for new in whole]
+        True
+        """
+        ids, flat = _checks.token_ids(prompt, self.wte.num_embeddings, "prompt")
+        if not flat:
+            raise ValueError(f"prompt: expected ids of shape [T], got shape {list(ids.shape)}")
+        _checks.length_fits("prompt", ids.shape[1], 0, self.wpe.num_embeddings)
+        cache = self.new_cache()
+        self.next_logits_many(ids, [cache], out=np.empty((0, self.wte.num_embeddings), np.float32))
+        return cache
+
+    def generate(self, prompts, sampling=None, *, cache=None, details=False, progress=None, **settings):
+        """Continue prompts, all in one ragged batch.
+
+        What a row becomes depends on its prompt, its settings, the seed, its place among the prompts, and which of
+        the prompt's samples it is: not on the other rows, the number of threads or the instruction set. A beginning
+        that several prompts share is computed once.
+
+        Parameters
+        ----------
+        prompts : list of array_like of int, each [T_i]
+            From 1 to block_size ids each.
+        sampling : Sampling, or a list of one a prompt, optional
+            The settings; `Sampling` describes them.
+        cache : KVCache, optional
+            Of one slot: every prompt continues what it holds, and may then be empty. It is not changed.
+        details : bool
+            Whether to return `Generated` objects.
+        progress : function, optional
+            Called with the number of new ids after each step.
+        **settings
+            Any setting of `Sampling`, instead of that one's: ``max_new_tokens=50``, ``temperature=0`` for the likeliest
+            id each time, ``top_p=0.9``, ``n=3`` samples of each prompt, ``stop_ids=[7]``, ``seed=1``, ... One value for
+            all prompts, or a list of one a prompt; of what itself is a list (stop_ids), a list of lists.
+
+        Returns
+        -------
+        list of ndarray of int64, or of Generated
+            The new ids of each prompt, an emitted stop id included; the samples of a prompt follow each other.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range, or a list has not one element a prompt.
+        FloatingPointError
+            If logits are not finite.
+        RuntimeError
+            If the cache is in use by another call, or weights are being assigned.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> [len(new) for new in model.generate([[1, 2, 3], [4]], max_new_tokens=[5, 2], seed=0)]
+        [5, 2]
+        """
+        from gpt2cy.generation import generate
+        return generate.generate(self, prompts, sampling, cache, details, progress, settings)
 
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 
