@@ -155,8 +155,8 @@ class Batch:
             if row.prompt not in first:
                 first[row.prompt] = len(prompts)
                 prompts.append(row.ids)
-        base, past = self.base(rows)
-        logits, places, caches = prefix.compute(self.model, [ids[past:] for ids in prompts], base)
+        new_cache, past = prefix.base(self.model, self.cache, prompts)
+        logits, places, caches = prefix.compute(self.model, [ids[past:] for ids in prompts], new_cache)
         taken = set()  # a cache is one row's own, for the others there are copies
         for row in rows:
             cache = caches[first[row.prompt]]
@@ -166,16 +166,6 @@ class Batch:
         order = [places[first[row.prompt]] for row in rows]
         self.logits = logits if order == list(range(len(logits))) else logits[order]
         return self.logits
-
-    def base(self, rows):
-        """(maker of the caches that prompts begin in, positions that those hold)."""
-        if self.cache is None:
-            return self.model.new_cache, 0
-        # A prompt that adds nothing to the cache needs its last logits: they are computed again.
-        past = min(self.cache.lengths[0], min(len(row.ids) for row in rows) - 1)
-        base = self.cache.copy()
-        base.truncate(past)
-        return base.copy, past
 
     def next_logits(self):
         """Logits of what follows the last ids, [rows, V]."""

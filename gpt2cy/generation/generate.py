@@ -13,6 +13,7 @@ import numpy as np
 
 from gpt2cy import _checks
 from gpt2cy.cache import KVCache
+from gpt2cy.generation import beams
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.result import Generated
@@ -27,21 +28,25 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
     chosen = per.per_prompt(sampling, settings, len(prompts))
     if any(item.stop for item in chosen):
         raise ValueError("stop: strings need a tokenizer: LanguageModel.generate has one, here are stop_ids")
-    listed = isinstance(sampling, (list, tuple)) or isinstance(settings.get("seed"), (list, tuple))
-    results = run(model, prompts, chosen, per.keys(chosen, listed), cache, progress)
+    results = run(model, prompts, chosen, per.keys(chosen, sampling, settings), cache, progress)
     return results if details else [result.tokens for result in results]
 
 
 def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None) -> list[Generated]:
     """Generate to the end; with a tokenizer the results have text."""
-    require_callable("progress", progress)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress: expected a function, got {type(progress).__name__}")
     rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
+    searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
     batch = Batch(model, rows, cache)
     while batch.running:
         n_new = len(batch.step())
         if progress is not None:
             progress(n_new)
-    return [row.result(None if tokenizer is None else text_of(row, tokenizer)) for row in rows]
+    beams.run(model, searches, cache, progress)
+    results = [row.result(None if tokenizer is None else text_of(row, tokenizer)) for row in rows]
+    results += [result for search in searches for result in search.results()]
+    return sorted(results, key=lambda result: result.prompt)  # of one prompt they are in order
 
 
 def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False) -> list[Row]:
@@ -54,16 +59,20 @@ def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False)
     rows = []
     for i, (ids, own, key) in enumerate(zip(prompts, chosen, keys, strict=True)):
         _checks.length_fits(f"{name}[{i}]", len(ids) - past, past, limit)
-        for sample in range(own.num_return_sequences):
-            text = Text(tokenizer, stops_of(own)) if tokenizer and (own.stop or stream) else None
+        for sample in range(own.num_return_sequences if own.num_beams == 1 else 0):
+            text = Text(tokenizer, own.stop or ()) if tokenizer and (own.stop or stream) else None
             rows.append(Row(i, sample, ids, own, key, vocab_size, limit, text))
     return rows
 
 
-def stops_of(settings):
-    """The stop strings of some settings, as a tuple."""
-    stop = settings.stop
-    return () if not stop else (stop,) if isinstance(stop, str) else tuple(stop)
+def make_searches(model, prompts, chosen, keys, cache, tokenizer) -> list[beams.Search]:
+    """One Search for each prompt that wants beams."""
+    limit = model.config.block_size if cache is None else cache.capacity
+    return [
+        beams.Search(i, ids, own, seed, limit, model.config.vocab_size, tokenizer)
+        for i, (ids, own, (seed, _)) in enumerate(zip(prompts, chosen, keys, strict=True))
+        if own.num_beams > 1
+    ]
 
 
 def text_of(row, tokenizer):
@@ -110,8 +119,3 @@ def private_cache(model, cache) -> KVCache | None:
     if copy.lengths[0]:
         _checks.token_ids(copy.tokens[0], config.vocab_size, "cache")
     return copy
-
-
-def require_callable(name, value):
-    if value is not None and not callable(value):
-        raise TypeError(f"{name}: expected a function, got {type(value).__name__}")

@@ -20,7 +20,7 @@ LEAST_SAVED = 16  # rows; so many take about as long as the weights take to be r
 MOST_ROWS = 2048  # of a pass: they bound the workspace, and more of them are no faster
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """A stretch of ids that one or more prompts have in common, behind that of its parent."""
 
@@ -117,6 +117,19 @@ def compute(model, prompts: list[np.ndarray], new_cache) -> tuple[np.ndarray, li
                     rows[i], caches[i] = row, node.cache
             done += wanted
     return logits, rows, caches
+
+
+def base(model, cache, prompts: list[np.ndarray]) -> tuple:
+    """Return (maker of the caches that prompts begin in, positions that those hold).
+
+    A prompt that adds nothing to the given cache needs its last logits: they are computed again.
+    """
+    if cache is None:
+        return model.new_cache, 0
+    past = min(cache.lengths[0], min(map(len, prompts)) - 1)
+    begun = cache.copy()
+    begun.truncate(past)
+    return begun.copy, past
 
 
 def pieces(lengths: list[int]):

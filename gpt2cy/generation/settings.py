@@ -61,16 +61,16 @@ def require_length(name, values, n_prompts):
         raise ValueError(f"{name}: expected one value, or a list of {n_prompts}, one a prompt, got {len(values)}")
 
 
-def keys(settings: list[Sampling], listed: bool) -> list[tuple[int, int]]:
+def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, int]]:
     """Return (seed, row number) of each prompt, which its random numbers are made of.
 
     A seed for all prompts is told apart by the prompts' numbers; one given for a prompt alone counts by
     itself, wherever the prompt stands. Where none is given, one is drawn.
     """
     drawn = secrets.randbits(63)
+    listed = isinstance(settings.get("seed", sampling), (list, tuple))
     return [
-        (drawn, i) if chosen.seed is None else (int(chosen.seed), 0 if listed else i)
-        for i, chosen in enumerate(settings)
+        (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i) for i, own in enumerate(chosen)
     ]
 
 

@@ -89,14 +89,13 @@ def encoded(lm, text, cache, allow_special) -> np.ndarray:
 
 def resolved(lm, sampling, settings, n_prompts):
     """(a Sampling for each prompt, the keys of their random numbers), with what follows from the tokenizer."""
-    listed = isinstance(sampling, (list, tuple)) or isinstance(settings.get("seed"), (list, tuple))
     chosen = per.per_prompt(sampling, settings, n_prompts)
     made: dict[int, object] = {}
     for item in chosen:
         if id(item) not in made:
             made[id(item)] = fitted(lm, item)
     chosen = [made[id(item)] for item in chosen]
-    return chosen, per.keys(chosen, listed)
+    return chosen, per.keys(chosen, sampling, settings)
 
 
 def fitted(lm, settings):
