@@ -18,7 +18,7 @@ import numpy as np
 from gpt2cy import _checks
 from gpt2cy.generation import prefix
 from gpt2cy.generation.result import Generated
-from gpt2cy.generation.stops import StopStrings
+from gpt2cy.generation.stops import StopStrings, strings
 
 _NEVER = -1e9  # the score of what must not be chosen
 
@@ -111,7 +111,7 @@ class Search:
     def stop_string(self, tokens):
         if not self.settings.stop:
             return None
-        stops = StopStrings(self.settings.stop)
+        stops = StopStrings(strings(self.settings.stop))
         stops.feed(self.tokenizer.decode(tokens))
         return stops.found
 
@@ -163,7 +163,7 @@ class Search:
             return None
         shown = beam.tokens[:-1] if beam.reason == "stop_id" else beam.tokens
         text = self.tokenizer.decode(shown)
-        return StopStrings(self.settings.stop).feed(text) if beam.reason == "stop_string" else text
+        return StopStrings(strings(self.settings.stop)).feed(text) if beam.reason == "stop_string" else text
 
 
 def run(model, searches: list[Search], cache=None, progress=None) -> None:

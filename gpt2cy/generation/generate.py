@@ -17,7 +17,7 @@ from gpt2cy.generation import beams
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.result import Generated
-from gpt2cy.generation.stops import Text
+from gpt2cy.generation.stops import Text, strings
 
 
 def generate(model, prompts, sampling, cache, details, progress, settings) -> list:
@@ -25,6 +25,7 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
     details = _checks.flag("details", details)
     cache = private_cache(model, cache)
     prompts = checked_prompts(prompts, model.config.vocab_size, cache)
+    require_room(model, [f"prompts[{i}]" for i in range(len(prompts))], prompts, cache)
     chosen = per.per_prompt(sampling, settings, len(prompts))
     if any(item.stop for item in chosen):
         raise ValueError("stop: strings need a tokenizer: LanguageModel.generate has one, here are stop_ids")
@@ -53,14 +54,11 @@ def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False)
     """One Row for each sample of each prompt."""
     vocab_size = model.config.vocab_size
     limit = model.config.block_size if cache is None else cache.capacity
-    past = 0 if cache is None else cache.lengths[0]
-    name = "prompts" if tokenizer is None else "text"
     per.require_fit(chosen, vocab_size, limit)
     rows = []
     for i, (ids, own, key) in enumerate(zip(prompts, chosen, keys, strict=True)):
-        _checks.length_fits(f"{name}[{i}]", len(ids) - past, past, limit)
         for sample in range(own.num_return_sequences if own.num_beams == 1 else 0):
-            text = Text(tokenizer, own.stop or ()) if tokenizer and (own.stop or stream) else None
+            text = Text(tokenizer, strings(own.stop)) if tokenizer and (own.stop or stream) else None
             rows.append(Row(i, sample, ids, own, key, vocab_size, limit, text))
     return rows
 
@@ -103,6 +101,13 @@ def checked_prompts(prompts, vocab_size, cache) -> list[np.ndarray]:
 def is_list_of(values, kind):
     """Whether it is a list or tuple with something of a kind in it."""
     return isinstance(values, (list, tuple)) and any(isinstance(item, kind) for item in values)
+
+
+def require_room(model, names, prompts, cache):
+    """Raise ValueError if a prompt is too long: none is cut."""
+    past = 0 if cache is None else cache.lengths[0]
+    for name, ids in zip(names, prompts, strict=True):
+        _checks.length_fits(name, len(ids) - past, past, model.config.block_size if cache is None else cache.capacity)
 
 
 def private_cache(model, cache) -> KVCache | None:

@@ -14,16 +14,16 @@ import numpy as np
 from gpt2cy import _checks
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch
-from gpt2cy.generation.generate import make_rows, private_cache, run
+from gpt2cy.generation.generate import make_rows, private_cache, require_room, run
 from gpt2cy.generation.result import Generated
 
 
 def generate(lm, text, sampling, cache, progress, allow_special, settings) -> Generated | list[Generated]:
     """What `LanguageModel.generate` documents."""
     one = isinstance(text, str)
-    texts = [text] if one else texts_of(text)
+    texts = [_checks.unicode_text("text", text)] if one else texts_of(text)
     cache = private_cache(lm.model, cache)
-    prompts = [encoded(lm, item, cache, allow_special) for item in texts]
+    prompts = encoded(lm, texts, cache, allow_special, one)
     chosen, keys = resolved(lm, sampling, settings, len(texts))
     results = run(lm.model, prompts, chosen, keys, cache, progress, lm.tokenizer)
     return results[0] if one and len(results) == 1 else results
@@ -33,7 +33,7 @@ def stream(lm, text, sampling, cache, allow_special, settings) -> Stream:
     """What `LanguageModel.stream` documents."""
     text = _checks.unicode_text("text", text)
     cache = private_cache(lm.model, cache)
-    prompts = [encoded(lm, text, cache, allow_special)]
+    prompts = encoded(lm, [text], cache, allow_special, True)
     chosen, keys = resolved(lm, sampling, settings, 1)
     if chosen[0].num_return_sequences != 1 or chosen[0].num_beams != 1:
         raise ValueError("num_return_sequences, num_beams: a stream has one row; use generate for several")
@@ -79,12 +79,14 @@ def texts_of(value) -> list[str]:
     return [_checks.unicode_text(f"text[{i}]", item) for i, item in enumerate(value)]
 
 
-def encoded(lm, text, cache, allow_special) -> np.ndarray:
-    """The ids of a prompt, behind those of the cache."""
-    ids = lm.encode(text, allow_special=allow_special)
-    if cache is not None and cache.lengths[0]:
-        return np.concatenate([cache.tokens[0], np.array(ids, np.int64)])
-    return np.array(ids or lm.beginning(), np.int64)
+def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
+    """The ids of the prompts, behind those of the cache; `one`: the argument was no list."""
+    held = np.empty(0, np.int64) if cache is None else cache.tokens[0]
+    found = [lm.encode(text, allow_special=allow_special) for text in texts]
+    prompts = [np.array(ids if ids or len(held) else lm.beginning(), np.int64) for ids in found]
+    prompts = [np.concatenate([held, ids]) for ids in prompts]
+    require_room(lm.model, ["text" if one else f"text[{i}]" for i in range(len(texts))], prompts, cache)
+    return prompts
 
 
 def resolved(lm, sampling, settings, n_prompts):
