@@ -24,12 +24,13 @@ cdef class GPT:
     cdef int write(self, path, form, dict options) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
     cdef int check_cache(self, cache, str name) except -1
-    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs, str many=*,
+    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=*) except -1
+    cdef tuple ragged(self, str name, sequences, caches)
     cdef rectangle(self, tokens, cache, bint last_only, Observer observer)
-    cdef ragged(self, str name, sequences, caches, Observer observer)
+    cdef different(self, str name, sequences, caches, Observer observer)
     cdef Observer observed(self, bint check_finite=*)
     cdef Observer checked(self, check_finite)
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
                  Observer observer) except -1
     cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1

@@ -4,8 +4,8 @@
     ids [n]  ->  wte + wpe: x [n, C]  ->  block 0 .. L-1, in place  ->  ln_f  ->  lm_head: logits [n, V]
 
 n counts the rows of all sequences, one after the other; nothing is padded, and attention alone looks at where
-a sequence begins.  `GPT.run` is the one way through; forward, next_logits and forward_many check their
-arguments and differ in what they keep.
+a sequence begins.  `GPT.run` is the one way through; forward, next_logits, forward_many and next_logits_many
+check their arguments and differ in what they keep.
 """
 import numpy as np
 
@@ -123,17 +123,19 @@ cdef class GPT:
         """Who checks a pass, or None."""
         return self.observed(True) if _checks.flag("check_finite", check_finite) else None
 
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
                  Observer observer) except -1:
         """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
 
         ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
-        reserved, or None; last_only: logits of each sequence's last row; observer: who sees it, or None for
-        whoever the edits in force want to.  An observed pass goes through every row in every block.
+        reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
+        negative, of all rows of all; observer: who sees it, or None for whoever the edits in force want to.  An
+        observed pass goes through every row in every block.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
-        cdef Py_ssize_t n_out = n_seq if last_only else n
+        cdef bint last_only = last_rows >= 0
+        cdef Py_ssize_t n_out = last_rows if last_only else n
         cdef size_t nbytes
         cdef Workspace w = begin_call()
         cdef int64_t *positions
@@ -182,6 +184,8 @@ cdef class GPT:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
         if tap != NULL:
             return self.end_observed(w, n_out, out, rows, observer)
+        if n_out == 0:   # into the caches only
+            return 0
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
@@ -193,15 +197,17 @@ cdef class GPT:
         cdef Py_ssize_t n = w.batch.n_rows, width = self.wte.n_embd, vocab = self.lm_head.out_features, row = 0, i
         cdef float *logits
         with nogil:
-            if not tap.over:
+            if not tap.over and n_out > 0:
                 self.ln_f.run(&w.team, w.buffers.x, n, w.buffers.narrow)
                 show(tap, LN_F, 0, w.buffers.narrow, n, width)
-            if not tap.over and (out != NULL or rows != NULL):
+            if not tap.over and n_out > 0 and (out != NULL or rows != NULL):
                 if n_out < n:
                     keep_last(&w.batch)
                     gather_last(&w.batch, &w.buffers, width)
                 self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
                 for i in range(w.batch.n_sequences):
+                    if row == n_out:
+                        break
                     tap.sequence = i
                     n = w.batch.sequences[i].n_rows
                     logits = out + row * vocab if out != NULL else rows[row]
@@ -212,10 +218,7 @@ cdef class GPT:
         return 0
 
     cdef list enter_caches(self, list caches, list lengths, str many):
-        """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)].
-
-        many: the argument that holds the sequences, where each has a cache of its own.
-        """
+        """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
         cdef KVCache cache
         cdef Py_ssize_t i
         slots = []
@@ -231,7 +234,9 @@ cdef class GPT:
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
-                _checks.length_fits(f"{many}[{i}]" if many else "tokens", lengths[i], past, self.wpe.num_embeddings)
+                if past + lengths[i] > self.wpe.num_embeddings:
+                    label = f"{many}[{i}]" if many else "tokens"
+                    _checks.length_fits(label, lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     label = f"caches[{i}]" if many else "cache"
                     raise ValueError(f"{label}: slot {slot} holds {past} of {cache.capacity} positions, "
@@ -276,22 +281,24 @@ cdef class GPT:
         if not isinstance(cache, KVCache):
             raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
         given = cache
-        heads = (<Block>self.blocks[0]).attn.n_heads
-        if (given.n_layers, given.n_heads, given.n_embd) != (len(self.blocks), heads, self.wte.n_embd):
-            raise ValueError(
-                f"{name}: expected a cache of this model ({len(self.blocks)} layers, {heads} heads, width "
-                f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+        cdef Py_ssize_t layers = len(self.blocks), heads = (<Block>self.blocks[0]).attn.n_heads
+        if given.n_layers != layers or given.n_heads != heads or given.n_embd != self.wte.n_embd:
+            _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs, str many=None,
+    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=None) except -1:
-        """Enter the guards, run, commit the caches' lengths."""
+        """Enter the guards, run, commit what the caches have read.
+
+        many: the argument that holds the sequences, where each has a cache of its own.
+        """
+        cdef const int64_t[::1] read = ids.reshape(-1)
         cdef float[::1] flat
         cdef float *data = NULL
         cdef KVCache cache
         cdef list slots = None
-        cdef Py_ssize_t i
-        if out is not None:
+        cdef Py_ssize_t i, row = 0
+        if out is not None and out.size:
             flat = out.reshape(-1)
             data = &flat[0]
         self.arena.enter_read()
@@ -299,11 +306,12 @@ cdef class GPT:
             if caches is not None:
                 slots = self.enter_caches(caches, lengths, many)
             try:
-                self.run(ids.reshape(-1), lengths, slots, last_only, data, outs, observer)
+                self.run(read, lengths, slots, last_rows, data, outs, observer)
                 if slots is not None:
                     for i in range(len(slots)):
                         cache, slot = slots[i]
-                        cache.advance(slot, lengths[i])
+                        cache.advance(slot, lengths[i], &read[row])
+                        row += <Py_ssize_t>lengths[i]
             finally:
                 if slots is not None:
                     for item in caches:
@@ -329,7 +337,8 @@ cdef class GPT:
         if not last_only:
             shape += (length,)
         out = np.empty((*shape, self.lm_head.out_features), np.float32) if wanted else None
-        self.call(ids, [length] * batch, None if cache is None else [cache], last_only, out, None, None, observer)
+        self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
+                  None, observer)
         return out
 
     def forward(self, tokens, cache=None, *, check_finite=False):
@@ -420,31 +429,81 @@ cdef class GPT:
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        return self.ragged("sequences", sequences, caches, self.checked(check_finite))
+        return self.different("sequences", sequences, caches, self.checked(check_finite))
 
-    cdef ragged(self, str name, sequences, caches, Observer observer):
+    cdef different(self, str name, sequences, caches, Observer observer):
         """forward_many of the argument `name`; None where the observer wants no logits."""
         cdef bint wanted = observer is None or observer.logits
-        arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
-        lengths = [len(array) for array in arrays]
-        for i, length in enumerate(lengths):
-            _checks.length_fits(f"{name}[{i}]", length, 0, self.wpe.num_embeddings)
-        if caches is not None:
-            if not isinstance(caches, (list, tuple)):
-                raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-            caches = list(caches)
-            if len(caches) != len(arrays):
-                raise ValueError(f"caches: expected {len(arrays)}, one a sequence, got {len(caches)}")
-            for i, cache in enumerate(caches):
-                self.check_cache(cache, f"caches[{i}]")
-                if (<KVCache>cache).batch_size != 1:
-                    raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-            if len({id(cache) for cache in caches}) < len(caches):
-                raise ValueError("caches: the same cache is given twice")
+        ids, lengths, caches = self.ragged(name, sequences, caches)
         self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
         outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths] if wanted else None
-        self.call(np.concatenate(arrays), lengths, caches, False, None, outs, name, observer)
+        self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
+
+    def next_logits_many(self, sequences, caches=None, *, out=None):
+        """Logits of the last position of sequences of different lengths, in one pass without padding.
+
+        Parameters
+        ----------
+        sequences, caches
+            As `forward_many` takes them.
+        out : ndarray of float32, [m, vocab_size], optional
+            Where to put the logits: C-contiguous. With m < n only the first m sequences have logits computed, and
+            the others are just read into their caches.
+
+        Returns
+        -------
+        ndarray of float32, [n, vocab_size], or `out`
+            Equal to the bit to calling `next_logits` on each alone.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward_many`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.next_logits_many([[1, 2, 3], [4]]).shape
+        (2, 512)
+        """
+        ids, lengths, caches = self.ragged("sequences", sequences, caches)
+        if out is None:
+            self.require_memory("sequences", lengths, caches, len(lengths), None)
+            out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
+        else:
+            _checks.output("out", out, len(lengths), self.lm_head.out_features)
+            self.require_memory("sequences", lengths, caches, 0, None)
+        self.call(ids, lengths, caches, "sequences", len(out), out, None)
+        return out
+
+    cdef tuple ragged(self, str name, sequences, caches):
+        """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
+        if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
+            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, name)
+            lengths = [ids.shape[1]] * ids.shape[0]
+        else:
+            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
+            lengths = [len(array) for array in arrays]
+            ids = np.concatenate(arrays)
+        longest = max(lengths)
+        if longest > self.wpe.num_embeddings:
+            _checks.length_fits(f"{name}[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
+        if caches is None:
+            return ids, lengths, None
+        if not isinstance(caches, (list, tuple)):
+            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+        caches = list(caches)
+        if len(caches) != len(lengths):
+            raise ValueError(f"caches: expected {len(lengths)}, one a sequence, got {len(caches)}")
+        for i, cache in enumerate(caches):
+            self.check_cache(cache, f"caches[{i}]")
+            if (<KVCache>cache).batch_size != 1:
+                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise ValueError("caches: the same cache is given twice")
+        return ids, lengths, caches
 
     def new_cache(self, batch_size=1, capacity=None):
         """An empty cache for this model.
@@ -474,6 +533,96 @@ cdef class GPT:
         [0, 0]
         """
         return KVCache(self.config, batch_size, capacity)
+
+    # ---- text: doors to gpt2cy.generation, which is imported when one is opened ---------------------
+
+    def prefill(self, prompt):
+        """Read a prompt into a new cache.
+
+        The cache may be copied and continued many times, by `generate` too, which does not change it.
+
+        Parameters
+        ----------
+        prompt : array_like of int, [T]
+            From 1 to block_size ids.
+
+        Returns
+        -------
+        KVCache
+            Of one slot.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.prefill([5, 6, 7])
+        >>> cache.lengths
+        [3]
+        >>> after = model.generate([[8], [9, 10]], cache=cache, max_new_tokens=2, temperature=0)
+        >>> whole = model.generate([[5, 6, 7, 8], [5, 6, 7, 9, 10]], max_new_tokens=2, temperature=0)
+        >>> [list(new) for new in after] == [list(new) for new in whole]
+        True
+        """
+        ids, flat = _checks.token_ids(prompt, self.wte.num_embeddings, "prompt")
+        if not flat:
+            raise ValueError(f"prompt: expected ids of shape [T], got shape {list(ids.shape)}")
+        _checks.length_fits("prompt", ids.shape[1], 0, self.wpe.num_embeddings)
+        cache = self.new_cache()
+        self.next_logits_many(ids, [cache], out=np.empty((0, self.wte.num_embeddings), np.float32))
+        return cache
+
+    def generate(self, prompts, sampling=None, *, cache=None, details=False, progress=None, **settings):
+        """Continue prompts, all in one ragged batch.
+
+        What a row becomes depends on its prompt, its settings, the seed, its place among the prompts, and which of
+        the prompt's samples it is: not on the other rows, the number of threads or the instruction set. A beginning
+        that several prompts share is computed once.
+
+        Parameters
+        ----------
+        prompts : list of array_like of int, each [T_i]
+            From 1 to block_size ids each.
+        sampling : Sampling, or a list of one a prompt, optional
+            The settings; `Sampling` describes them.
+        cache : KVCache, optional
+            Of one slot: every prompt continues what it holds, and may then be empty. It is not changed.
+        details : bool
+            Whether to return `Generated` objects.
+        progress : function, optional
+            Called with the number of new ids after each step.
+        **settings
+            Any setting of `Sampling`, instead of that one's: ``max_new_tokens=50``, ``temperature=0`` for the likeliest
+            id each time, ``top_p=0.9``, ``n=3`` samples of each prompt, ``stop_ids=[7]``, ``seed=1``, ... One value for
+            all prompts, or a list of one a prompt; of what itself is a list (stop_ids), a list of lists.
+
+        Returns
+        -------
+        list of ndarray of int64, or of Generated
+            The new ids of each prompt, an emitted stop id included; the samples of a prompt follow each other.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range, or a list has not one element a prompt.
+        FloatingPointError
+            If logits are not finite.
+        RuntimeError
+            If the cache is in use by another call, or weights are being assigned.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> [len(new) for new in model.generate([[1, 2, 3], [4]], max_new_tokens=[5, 2], seed=0)]
+        [5, 2]
+        """
+        from gpt2cy.generation import generate
+        return generate.generate(self, prompts, sampling, cache, details, progress, settings)
 
     # ---- looking inside: doors to gpt2cy.inspection, which is imported when one is opened ------------
 

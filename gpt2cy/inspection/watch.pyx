@@ -293,7 +293,7 @@ def trace(GPT model not None, tokens, patterns, cache):
     watch.logits = "logits" in asked
     watch.whole = watch.logits or cache is not None
     if _checks.ragged(tokens):
-        logits = model.ragged("tokens", tokens, cache, watch)
+        logits = model.different("tokens", tokens, cache, watch)
     else:
         ids, one = _checks.token_ids(tokens, model.wte.num_embeddings)
         watch.batch = () if one else (len(ids),)
