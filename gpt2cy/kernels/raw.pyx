@@ -297,8 +297,9 @@ def select(const float[::1] x not None, float inverse_temperature=1.0, int64_t t
     if first < 0:
         raise FloatingPointError(f"x: no largest logit ({first})")
     weights, ids = np.zeros(n, np.float32), np.empty(len(draws), np.int64)
+    cdef float[::1] dense = weights
     for i in range(found.n):
-        weights[found.ids[i] if found.ids != NULL else i] = found.weights[i]
+        dense[found.ids[i] if found.ids != NULL else i] = found.weights[i]
     for i, u in enumerate(draws):
         ids[i] = team.table.draw(&found, u)
     return weights, ids
