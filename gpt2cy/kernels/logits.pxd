@@ -40,6 +40,7 @@ cdef void statistics(const Team *team, const float *x, Py_ssize_t n, Py_ssize_t 
                      g2_statistics *out) noexcept nogil
 cdef void top(const Team *team, const float *x, Py_ssize_t n, Py_ssize_t width, Py_ssize_t k, int64_t *ids,
               int64_t *found) noexcept nogil
+cdef void edit(const Edits *e, float *x, Py_ssize_t width) noexcept nogil
 cdef Py_ssize_t choose_scratch(const Team *team, Py_ssize_t width) noexcept nogil
 cdef void choose(const Team *team, float *x, Py_ssize_t n, Py_ssize_t width, Choice *choices,
                  float *scratch) noexcept nogil
