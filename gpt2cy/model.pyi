@@ -9,6 +9,7 @@ from typing_extensions import disjoint_base
 
 from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
+from gpt2cy.inspection import Profile
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -38,6 +39,14 @@ class GPT:
         self, sequences: Sequence[ArrayLike], caches: Sequence[KVCache] | None = None
     ) -> list[NDArray[np.float32]]: ...
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache: ...
+    def profile(
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        last_only: bool = False,
+        seconds: float = 1.0,
+    ) -> Profile: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...
     @classmethod

@@ -485,6 +485,50 @@ cdef class GPT:
             self.arena.leave_read()
         return 0
 
+    # ---- inspection ---------------------------------------------------------------------------
+
+    def profile(self, tokens, cache=None, *, last_only=False, seconds=1.0):
+        """Where the time of a pass goes: operation by operation and layer by layer.
+
+        The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
+        It is repeated, and the mean of the middle half is kept.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T]
+        cache : KVCache, optional
+            What comes before, as in `forward`; it is left as it was.
+        last_only : bool
+            Whether to run `next_logits` instead of `forward`.
+        seconds : float
+            How long to repeat, about; three passes at least. As long again measures the machine.
+
+        Returns
+        -------
+        gpt2cy.inspection.Profile
+            Printed it is a table; `plot()` draws it (the extra `plot`).
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError, RuntimeError
+            As `forward`; if seconds is not positive.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> print(model.profile([[1, 2, 3]], seconds=0.01))
+        operation     layers  ...
+        embed ...
+        >>> token = [[4]]
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([[1, 2, 3]], cache)
+        >>> model.profile(token, cache, seconds=0.01).by_operation()[-1].work
+        Work(operation='lm_head', layer=None, flops=131072, bytes=264192)
+        """
+        from gpt2cy.inspection.profiling import profile   # tools are imported when they are asked for
+        return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
+
     # ---- weights ------------------------------------------------------------------------------
 
     cdef dict layers_by_name(self):

@@ -26,6 +26,8 @@ CORE = (
     "gpt2cy.config",
     CHECKS,
 )
+# What the model's doors open to.
+DOORS = ("gpt2cy.weights", "gpt2cy.inspection")
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
@@ -134,7 +136,7 @@ def the_core_knows_no_tools(name, imports, source):
     if name == "gpt2cy.model":
         doors = set(cython_imports("\n".join(re.findall(r"^ +from .*", source, re.MULTILINE))))
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
-        imports = imports - ({item for item in doors if within(item, "gpt2cy.weights")} - outside)
+        imports = imports - ({item for item in doors if within(item, *DOORS)} - outside)
     if within(name, *CORE):
         files = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
         return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & files
@@ -201,7 +203,7 @@ RULES = {
         ("gpt2cy.model", "import json"),
         ("gpt2cy.model", "from gpt2cy import weights"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
-        ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
+        ("gpt2cy.model", "def save():\n    from gpt2cy.tokenizer import load"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
     ],
     inference_knows_no_training: [("gpt2cy.generation.sampling", "from gpt2cy.training import adamw")],

@@ -97,6 +97,7 @@ def record(GPT model not None, tokens):
     flat = logits.reshape(-1)
     tap.visit = copy_out
     tap.who = <void *>recorder
+    tap.fused = False
     model.arena.enter_read()
     try:
         model.run(ids.reshape(-1), [ids.shape[1]], None, False, &flat[0], None, &tap)

@@ -15,7 +15,7 @@ from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
-from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
+from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, apart, show
 from gpt2cy.workspace cimport Workspace, call_alone, keep_last
 
 from gpt2cy import _checks
@@ -124,7 +124,7 @@ cdef class Attention:
         if batch.last_only and n > batch.n_sequences:
             n = gather(batch, b, width)
         show(tap, HEADS, <int>layer, b.narrow, n, width)
-        if tap == NULL:
+        if not apart(tap):
             self.c_proj.run(team, b.narrow, n, G2_LINEAR, b.x if residual else NULL, b.x, NULL, b.scratch)
             return
         self.c_proj.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)

@@ -2,6 +2,9 @@
 """A tap sees activations on their way: NULL in plain use, so one test a named point is all it costs.
 
 `visit` may read or change data[n_rows, width] in place; what it leaves is what the model goes on with.
+
+Steps that are fused run apart, so that every point exists.  For a tap that only wants to know when, `fused` keeps
+them together: PRE, ATTN and MLP_OUT are then not visited, and data is not to be changed.
 """
 
 cdef enum Point:
@@ -23,9 +26,15 @@ ctypedef struct Tap:
     void (*visit)(void *who, int point, int layer, float *data, Py_ssize_t n_rows,
                   Py_ssize_t width) noexcept nogil
     void *who
+    bint fused   # whether fused steps stay together
 
 
 cdef inline void show(const Tap *tap, int point, int layer, float *data, Py_ssize_t n_rows,
                       Py_ssize_t width) noexcept nogil:
     if tap != NULL:
         tap.visit(tap.who, point, layer, data, n_rows, width)
+
+
+cdef inline bint apart(const Tap *tap) noexcept nogil:
+    """Whether fused steps run one by one."""
+    return tap != NULL and not tap.fused

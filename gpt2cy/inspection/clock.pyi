@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpt2cy.cache import KVCache
+from gpt2cy.model import GPT
+
+ENDS: dict[int, str]
+
+def clocked(
+    model: GPT, tokens: ArrayLike, cache: KVCache | None = None, last_only: bool = False
+) -> tuple[dict[str, float], NDArray[np.float32]]: ...
