@@ -136,6 +136,16 @@ def profile(model, tokens, cache=None, *, last_only=False, seconds=1.0, machine=
     ['embed', 'ln_1', 'attn.c_attn']
     """
     last_only, seconds = _checks.flag("last_only", last_only), _checks.real("seconds", seconds, positive=True)
+    rows, n_passes = timed(model, tokens, cache, last_only, seconds)
+    batch, length = np.atleast_2d(np.asarray(tokens)).shape
+    return Profile(rows, machine or machines.measure(min(seconds, 0.5)), n_passes, batch * length)
+
+
+def timed(model, tokens, cache, last_only, seconds, between=None) -> tuple[list[Timed], int]:
+    """Return the operations of a pass in order, with their times, and how many passes those are from.
+
+    `between` is called after each pass.
+    """
     passes = []
     past = None if cache is None else cache.lengths
     clocked(model, tokens, cache, last_only)  # memory and threads are there from now on
@@ -143,11 +153,12 @@ def profile(model, tokens, cache=None, *, last_only=False, seconds=1.0, machine=
     while len(passes) < 3 or time.perf_counter() - begin < seconds:
         times, _ = clocked(model, tokens, cache, last_only)
         passes.append(times)
+        if between is not None:
+            between()
     batch, length = np.atleast_2d(np.asarray(tokens)).shape
     todo = work.of_pass(model.config, [length] * batch, past or [0] * batch, last_only)
     middle = _middle_half(passes)
-    rows = [Timed(one, statistics.fmean(times[one.name] for times in middle)) for one in todo]
-    return Profile(rows, machine or machines.measure(min(seconds, 0.5)), len(passes), batch * length)
+    return [Timed(one, statistics.fmean(times[one.name] for times in middle)) for one in todo], len(passes)
 
 
 def _middle_half(passes):
