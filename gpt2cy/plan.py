@@ -74,6 +74,8 @@ class Plan:
         Of the logits of all positions, nothing cached.
     decode : Expected or None
         Of one more token after `seq_len` - 1 cached ones, for as many sequences as `n_tokens` says.
+    note : str or None
+        Why there are no times, if they were asked for.
     """
 
     config: GPTConfig
@@ -84,6 +86,7 @@ class Plan:
     machine: Machine | None = None
     forward: Expected | None = None
     decode: Expected | None = None
+    note: str | None = None
 
     @property
     def fits(self) -> bool:
@@ -134,8 +137,11 @@ def describe(config: GPTConfig, batch: int = 1, seq_len: int | None = None, *, m
     plan = Plan(config, batch, seq_len, memory, host.available_memory())
     if not measured:
         return plan
-    forward, decode = expect(config, batch, seq_len)
-    return dataclasses.replace(plan, machine=machines.measure(0.4), forward=forward, decode=decode)
+    try:
+        forward, decode = expect(config, batch, seq_len)
+        return dataclasses.replace(plan, machine=machines.measure(0.4), forward=forward, decode=decode)
+    except MemoryError as error:
+        return dataclasses.replace(plan, note=f"no times: the memory left is too little to measure ({error})")
 
 
 def lines(plan: Plan) -> list[str]:
@@ -157,7 +163,8 @@ def lines(plan: Plan) -> list[str]:
         several = f" of {plan.decode.n_tokens} sequences" if plan.decode.n_tokens > 1 else ""
         described["Next token"] = _speed(plan.decode, plan.machine)
         described["Next token"] += f", after {plan.seq_len - 1} cached ones{several}"
-    return [f"{name + ':':14}{value}" for name, value in described.items()]
+    text = [f"{name + ':':14}{value}" for name, value in described.items()]
+    return [*text, f"note: {plan.note}"] if plan.note else text
 
 
 def values(plan: Plan) -> dict:
