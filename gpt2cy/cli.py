@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpt2cy import GPT, GPTConfig, __version__, demo, info, show_config
 from gpt2cy import plan as plans
+from gpt2cy import verify as verifier
 from gpt2cy.config import PRESETS
 from gpt2cy.language_model import on_disk
 from gpt2cy.tokenizer import vocabulary
@@ -74,6 +75,7 @@ def _parser():
     _add_info(commands)
     _add_convert(commands)
     _add_plan(commands)
+    _add_verify(commands)
     _add_show_config(commands)
     return parser
 
@@ -151,6 +153,20 @@ def _add_plan(commands):
     parser.add_argument("--seq-len", type=int, metavar="N", help="tokens in each (default: all positions)")
     parser.add_argument("--no-measure", action="store_true", help="memory only: expect no times")
     parser.set_defaults(run=_plan, name="plan")
+
+
+def _add_verify(commands):
+    about = "check on this machine that a model computes what it must"
+    parser = commands.add_parser(
+        "verify",
+        help=about,
+        description=f"{about.capitalize()}: cached, in chunks, in a batch, by more threads and on every "
+        "instruction set; beside float64, and beside transformers where it is installed.",
+        epilog="Exits with 1 if anything differs by more than is allowed.",
+    )
+    _add_source(parser)
+    parser.add_argument("--text", help="what it reads (default: a text of our own)")
+    parser.set_defaults(run=_verify, name="verify")
 
 
 def _add_source(parser, optional=False):
@@ -238,6 +254,13 @@ def _plan(args):
     found = plans.describe(config, args.batch, args.seq_len, measured=not args.no_measure)
     print(json.dumps(plans.values(found), indent=2) if args.json else "\n".join(plans.lines(found)))
     return 0 if found.fits else 1
+
+
+@_files_may_fail
+def _verify(args):
+    report = verifier.verify(args.source, args.text, **_hub_options(args))
+    print(json.dumps(report.values(), indent=2) if args.json else "\n".join(verifier.lines(report)))
+    return 0 if report.passed else 1
 
 
 def _copy_tokenizer(source, destination):
