@@ -4,8 +4,8 @@
     python examples/memory.py
     python examples/memory.py --up-to gpt2-small
 
-Linux only: it reads what is resident from /proc. Weights are there once they are set, and the memory of a call
-while it runs. What stays behind is the C library's, for the next one that asks.
+Linux only: it reads what is resident from /proc. Weights are there once they are set, and the memory of a
+call while it runs. What stays behind is the C library's, for the next one that asks.
 """
 
 import argparse
