@@ -70,6 +70,7 @@ def draw(results, path):
         for row, quantity in enumerate(COLUMNS[:3]):
             axes[row, column].plot(SWEEPS[field], [found[quantity] for found in rows], "o-", color="tab:blue")
             axes[row, column].set_ylim(bottom=0)
+            axes[row, column].set_xticks(SWEEPS[field])
             axes[row, column].grid(alpha=0.3)
             axes[row, 0].set_ylabel(quantity)
         axes[-1, column].set_xlabel(field)

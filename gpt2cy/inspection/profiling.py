@@ -21,6 +21,10 @@ from gpt2cy.inspection.machine import Machine
 from gpt2cy.inspection.work import Work
 
 _HEADINGS = ("operation", "layers", "ms", "of all", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "bound by")
+# Of the operations in their order: Okabe and Ito's, which everyone can tell apart; greys for what is little.
+_COLOURS = (
+    "#999999", "#cccccc", "#0072b2", "#e69f00", "#56b4e9", "#cccccc", "#009e73", "#f0e442", "#cccccc", "#d55e00",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -218,9 +222,8 @@ def _draw(profile, axes):
     if axes is None:
         axes = pyplot.figure(figsize=(8, 4.5), layout="constrained").subplots()
     layers = [row.work.operation for row in profile.by_layer()]
-    colours = pyplot.get_cmap("cividis")(np.linspace(0, 1, len(work.OPERATIONS)))  # told apart by everyone
     bottom = np.zeros(len(layers))
-    for operation, colour in zip(work.OPERATIONS, colours, strict=True):
+    for operation, colour in zip(work.OPERATIONS, _COLOURS, strict=True):
         height = np.zeros(len(layers))
         for row in profile.rows:
             if row.work.operation == operation:
