@@ -23,7 +23,8 @@ from gpt2cy.inspection.work import Work
 _HEADINGS = ("operation", "layers", "ms", "of all", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "bound by")
 # Of the operations in their order: Okabe and Ito's, which everyone can tell apart; greys for what is little.
 _COLOURS = (
-    "#999999", "#cccccc", "#0072b2", "#e69f00", "#56b4e9", "#cccccc", "#009e73", "#f0e442", "#cccccc", "#d55e00",
+    "#999999", "#cccccc", "#0072b2", "#e69f00", "#56b4e9",
+    "#cccccc", "#009e73", "#f0e442", "#cccccc", "#d55e00",
 )  # fmt: skip
 
 
