@@ -201,6 +201,15 @@ def length_fits(name: str, n_tokens: int, past: int, block_size: int) -> None:
         raise ValueError(f"{name}: {n_tokens} {tokens}{cached} {verb} not fit the block_size of {block_size}")
 
 
+def cache_sizes(name: str, cache, n_layers: int, n_heads: int, n_embd: int) -> None:
+    """Raise unless a KVCache is one of a model of these sizes."""
+    if (cache.n_layers, cache.n_heads, cache.n_embd) != (n_layers, n_heads, n_embd):
+        raise ValueError(
+            f"{name}: expected a cache of this model ({n_layers} layers, {n_heads} heads, width {n_embd}), got one "
+            f"of {cache.n_layers} layers, {cache.n_heads} heads, width {cache.n_embd}"
+        )
+
+
 # ---- ids -----------------------------------------------------------------------------------------------
 
 
@@ -243,6 +252,13 @@ def token_sequences(sequences, vocab_size: int, name: str = "sequences") -> list
             raise ValueError(f"{item_name}: expected at least one token, got shape [0]")
         copies.append(_inside(item_name, array, vocab_size, "vocabulary"))
     return copies
+
+
+def ragged(tokens) -> bool:
+    """Whether this is a list of sequences of different lengths; what is in them is checked elsewhere."""
+    if not _is_list(tokens) or not all(hasattr(item, "__len__") for item in tokens):
+        return False
+    return len({len(item) for item in tokens}) > 1
 
 
 def ids(name: str, x, num_embeddings: int) -> np.ndarray:
@@ -408,6 +424,18 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     if array.shape != tuple(shape):
         raise ValueError(f"{name}: expected shape {_shape(shape)}, got shape {_shape(array.shape)}")
     return _float32(name, array)
+
+
+def output(name: str, value, most_rows: int, width: int) -> None:
+    """Raise unless results can be written to an array: C-contiguous float32 of at most so many rows."""
+    expected = f"a writable C-contiguous float32 array [m, {width}] of at most {most_rows} rows"
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
+    shape_fits = value.ndim == 2 and value.shape[1] == width and len(value) <= most_rows
+    if value.dtype != _FLOAT32 or not shape_fits:
+        raise ValueError(f"{name}: expected {expected}, got {_given(value)}")
+    if not (value.flags.c_contiguous and value.flags.writeable and value.flags.aligned):
+        raise ValueError(f"{name}: expected {expected}, got one that is strided or read-only")
 
 
 def _refuse_mask(name, value):

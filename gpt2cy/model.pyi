@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,7 +9,10 @@ from typing_extensions import disjoint_base
 
 from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
-from gpt2cy.inspection import Profile
+from gpt2cy.generation.result import Generated
+from gpt2cy.generation.sampling import Sampling
+from gpt2cy.inspection.editing import Edit, Editing
+from gpt2cy.inspection.profiling import Profile
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -32,13 +35,64 @@ class GPT:
     def ln_f(self) -> LayerNorm: ...
     @property
     def lm_head(self) -> Linear: ...
-    def __call__(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
-    def forward(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
-    def next_logits(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
+    def __call__(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
+    def forward(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
+    def next_logits(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
     def forward_many(
-        self, sequences: Sequence[ArrayLike], caches: Sequence[KVCache] | None = None
+        self,
+        sequences: Sequence[ArrayLike],
+        caches: Sequence[KVCache] | None = None,
+        *,
+        check_finite: bool = False,
     ) -> list[NDArray[np.float32]]: ...
+    def next_logits_many(
+        self,
+        sequences: Sequence[ArrayLike],
+        caches: Sequence[KVCache] | None = None,
+        *,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]: ...
+    def prefill(self, prompt: ArrayLike) -> KVCache: ...
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[ArrayLike],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        details: Literal[False] = False,
+        progress: Callable[[int], object] | None = None,
+        **settings: object,
+    ) -> list[NDArray[np.int64]]: ...
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[ArrayLike],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        details: bool = False,
+        progress: Callable[[int], object] | None = None,
+        **settings: object,
+    ) -> list[NDArray[np.int64]] | list[Generated]: ...
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache: ...
+    def trace_names(self) -> list[str]: ...
+    def trace(
+        self,
+        tokens: ArrayLike | Sequence[ArrayLike],
+        names: str | Sequence[str] = "*",
+        *,
+        cache: KVCache | Sequence[KVCache] | None = None,
+    ) -> dict[str, Any]: ...
+    def edit(
+        self, edits: Mapping[str, Edit | Callable[..., Any] | Sequence[Edit | Callable[..., Any]]]
+    ) -> Editing: ...
     def profile(
         self,
         tokens: ArrayLike,

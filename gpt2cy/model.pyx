@@ -4,8 +4,8 @@
     ids [n]  ->  wte + wpe: x [n, C]  ->  block 0 .. L-1, in place  ->  ln_f  ->  lm_head: logits [n, V]
 
 n counts the rows of all sequences, one after the other; nothing is padded, and attention alone looks at where
-a sequence begins.  `GPT.run` is the one way through; forward, next_logits and forward_many check their
-arguments and differ in what they keep.
+a sequence begins.  `GPT.run` is the one way through; forward, next_logits, forward_many and next_logits_many
+check their arguments and differ in what they keep.
 """
 import numpy as np
 
@@ -17,14 +17,15 @@ from gpt2cy.kernels.packed cimport PackedMatrix
 from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
-from gpt2cy.layers.tap cimport EMBED, LN_F, show
+from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, apart, show
 from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
+from gpt2cy.layers.tap import EDITS as _EDITS
 
 
 cdef class GPT:
@@ -111,16 +112,30 @@ cdef class GPT:
 
     # ---- forward ----------------------------------------------------------------------------
 
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
-                 const Tap *tap) except -1:
+    cdef Observer observed(self, bint check_finite=False):
+        """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
+        if not check_finite and not _EDITS.get():
+            return None
+        from gpt2cy.inspection import watch
+        return watch.for_pass(self, check_finite)
+
+    cdef Observer checked(self, check_finite):
+        """Who checks a pass, or None."""
+        return self.observed(True) if _checks.flag("check_finite", check_finite) else None
+
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
+                 Observer observer) except -1:
         """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
 
         ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
-        reserved, or None; last_only: logits of each sequence's last row.
+        reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
+        negative, of all rows of all; observer: who sees it, or None for whoever the edits in force want to.  An
+        observed pass goes through every row in every block.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
-        cdef Py_ssize_t n_out = n_seq if last_only else n
+        cdef bint last_only = last_rows >= 0
+        cdef Py_ssize_t n_out = last_rows if last_only else n
         cdef size_t nbytes
         cdef Workspace w = begin_call()
         cdef int64_t *positions
@@ -129,6 +144,9 @@ cdef class GPT:
         cdef float[:, ::1] view
         cdef KVCache cache
         cdef Block block, last = self.blocks[len(self.blocks) - 1]
+        cdef Tap *tap = NULL
+        if observer is None:
+            observer = self.observed()
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
@@ -142,7 +160,7 @@ cdef class GPT:
         for i in range(n_seq):
             for j in range(w.batch.sequences[i].n_rows):
                 positions[w.batch.sequences[i].row + j] = w.batch.sequences[i].position + j
-        if out == NULL:
+        if outs is not None:
             rows = <float **>w.take(n_out * sizeof(float *))
             row = 0
             for array in outs:
@@ -151,21 +169,56 @@ cdef class GPT:
                     rows[row] = &view[j, 0]
                     row += 1
         first_id = &ids[0]
+        if observer is not None:
+            tap = &observer.tap
+            tap.team, tap.batch, tap.buffers = &w.team, &w.batch, &w.buffers
         with nogil:
             kernel.embed(&w.team, &self.wte.table, first_id, &self.wpe.table, positions, w.buffers.x, n, width)
             show(tap, EMBED, 0, w.buffers.x, n, width)
         for block in self.blocks:
             PyErr_CheckSignals()
-            w.batch.last_only = last_only and block is last
+            if tap != NULL and tap.over:
+                break
+            w.batch.last_only = last_only and not apart(tap) and block is last
             with nogil:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
+        if apart(tap):
+            return self.end_observed(w, n_out, out, rows, observer)
+        if n_out == 0:   # into the caches only
+            return 0
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
         return 0
 
-    cdef list enter_caches(self, list caches, list lengths, bint many):
+    cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1:
+        """Final norm and head of an observed pass, as far as they are wanted; then what an observer raised."""
+        cdef Tap *tap = &observer.tap
+        cdef Py_ssize_t n = w.batch.n_rows, width = self.wte.n_embd, vocab = self.lm_head.out_features, row = 0, i
+        cdef float *logits
+        with nogil:
+            if not tap.over and n_out > 0:
+                self.ln_f.run(&w.team, w.buffers.x, n, w.buffers.narrow)
+                show(tap, LN_F, 0, w.buffers.narrow, n, width)
+            if not tap.over and n_out > 0 and (out != NULL or rows != NULL):
+                if n_out < n:
+                    keep_last(&w.batch)
+                    gather_last(&w.batch, &w.buffers, width)
+                self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
+                for i in range(w.batch.n_sequences):
+                    if row == n_out:
+                        break
+                    tap.sequence = i
+                    n = w.batch.sequences[i].n_rows
+                    logits = out + row * vocab if out != NULL else rows[row]
+                    show(tap, LOGITS, 0, logits, n, vocab)
+                    row += n
+        if observer.error is not None:
+            raise observer.error
+        return 0
+
+    cdef list enter_caches(self, list caches, list lengths, str many):
         """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
         cdef KVCache cache
         cdef Py_ssize_t i
@@ -182,7 +235,9 @@ cdef class GPT:
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
-                _checks.length_fits(f"sequences[{i}]" if many else "tokens", lengths[i], past, self.wpe.num_embeddings)
+                if past + lengths[i] > self.wpe.num_embeddings:
+                    label = f"{many}[{i}]" if many else "tokens"
+                    _checks.length_fits(label, lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     label = f"caches[{i}]" if many else "cache"
                     raise ValueError(f"{label}: slot {slot} holds {past} of {cache.capacity} positions, "
@@ -196,13 +251,14 @@ cdef class GPT:
             raise
         return slots
 
-    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1:
+    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1:
         """MemoryError before anything is allocated for a call that cannot fit."""
         cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
         cdef KVCache cache
         cdef Py_ssize_t i = 0, slot
         cdef size_t cached = 0
+        cdef list past = [0] * len(lengths)
         cdef Team team
         cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
         team.n_threads = 1
@@ -211,10 +267,13 @@ cdef class GPT:
                 cache = item
                 for slot in range(cache.batch_size):
                     cached += cache.wanted(slot, lengths[i])
+                    past[i] = cache.slots[slot].length
                     i += 1
         plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
         if caches is not None:
             plan["cache"] = cached
+        if observer is not None:
+            plan["activations"] = observer.prepare(lengths, past)
         host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")
         return 0
 
@@ -223,33 +282,37 @@ cdef class GPT:
         if not isinstance(cache, KVCache):
             raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
         given = cache
-        heads = (<Block>self.blocks[0]).attn.n_heads
-        if (given.n_layers, given.n_heads, given.n_embd) != (len(self.blocks), heads, self.wte.n_embd):
-            raise ValueError(
-                f"{name}: expected a cache of this model ({len(self.blocks)} layers, {heads} heads, width "
-                f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+        cdef Py_ssize_t layers = len(self.blocks), heads = (<Block>self.blocks[0]).attn.n_heads
+        if given.n_layers != layers or given.n_heads != heads or given.n_embd != self.wte.n_embd:
+            _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1:
-        """Enter the guards, run, commit the caches' lengths."""
+    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
+                  Observer observer=None) except -1:
+        """Enter the guards, run, commit what the caches have read.
+
+        many: the argument that holds the sequences, where each has a cache of its own.
+        """
+        cdef const int64_t[::1] read = ids.reshape(-1)
         cdef float[::1] flat
         cdef float *data = NULL
         cdef KVCache cache
         cdef list slots = None
-        cdef Py_ssize_t i
-        if out is not None:
+        cdef Py_ssize_t i, row = 0
+        if out is not None and out.size:
             flat = out.reshape(-1)
             data = &flat[0]
         self.arena.enter_read()
         try:
             if caches is not None:
-                slots = self.enter_caches(caches, lengths, out is None)
+                slots = self.enter_caches(caches, lengths, many)
             try:
-                self.run(ids.reshape(-1), lengths, slots, last_only, data, outs, NULL)
+                self.run(read, lengths, slots, last_rows, data, outs, observer)
                 if slots is not None:
                     for i in range(len(slots)):
                         cache, slot = slots[i]
-                        cache.advance(slot, lengths[i])
+                        cache.advance(slot, lengths[i], &read[row])
+                        row += <Py_ssize_t>lengths[i]
             finally:
                 if slots is not None:
                     for item in caches:
@@ -258,8 +321,9 @@ cdef class GPT:
             self.arena.leave_read()
         return 0
 
-    cdef rectangle(self, tokens, cache, bint last_only):
-        """Forward and next_logits: [T] or [B, T] ids to their logits."""
+    cdef rectangle(self, tokens, cache, bint last_only, Observer observer):
+        """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
+        cdef bint wanted = observer is None or observer.logits
         ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
         batch, length = ids.shape
         _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
@@ -269,15 +333,16 @@ cdef class GPT:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
         self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
-                            batch if last_only else batch * length)
+                            (batch if last_only else batch * length) * wanted, observer)
         shape = () if flat else (batch,)
         if not last_only:
             shape += (length,)
-        out = np.empty((*shape, self.lm_head.out_features), np.float32)
-        self.call(ids, [length] * batch, None if cache is None else [cache], last_only, out, None)
+        out = np.empty((*shape, self.lm_head.out_features), np.float32) if wanted else None
+        self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
+                  None, observer)
         return out
 
-    def forward(self, tokens, cache=None):
+    def forward(self, tokens, cache=None, *, check_finite=False):
         """Logits of every position.
 
         Parameters
@@ -287,6 +352,9 @@ cdef class GPT:
             lengths use `forward_many`.
         cache : KVCache, optional
             With B slots: tokens are read as the continuation of what it holds, and appended to it.
+        check_finite : bool
+            Whether to look at every activation on the way (`trace_names`), and raise where the first one is not
+            finite.
 
         Returns
         -------
@@ -298,6 +366,9 @@ cdef class GPT:
             If tokens are of the wrong kind, empty, out of range or too long, or do not fit the cache.
         RuntimeError
             If the cache is in use by another call, or weights are being assigned.
+        FloatingPointError
+            With `check_finite`, naming the first activation and position that is not finite; nothing has been
+            appended to the cache then.
 
         Examples
         --------
@@ -306,13 +377,13 @@ cdef class GPT:
         >>> model.forward([3, 1, 4]).shape
         (3, 512)
         """
-        return self.rectangle(tokens, cache, False)
+        return self.rectangle(tokens, cache, False, self.checked(check_finite))
 
-    def __call__(self, tokens, cache=None):
+    def __call__(self, tokens, cache=None, *, check_finite=False):
         """The same as `forward`."""
-        return self.rectangle(tokens, cache, False)
+        return self.rectangle(tokens, cache, False, self.checked(check_finite))
 
-    def next_logits(self, tokens, cache=None):
+    def next_logits(self, tokens, cache=None, *, check_finite=False):
         """Logits of the last position only: what comes next.
 
         Parameters and errors are those of `forward`.
@@ -328,9 +399,9 @@ cdef class GPT:
         >>> model.next_logits([[3, 1, 4]]).shape
         (1, 512)
         """
-        return self.rectangle(tokens, cache, True)
+        return self.rectangle(tokens, cache, True, self.checked(check_finite))
 
-    def forward_many(self, sequences, caches=None):
+    def forward_many(self, sequences, caches=None, *, check_finite=False):
         """Logits of every position of sequences of different lengths, in one pass without padding.
 
         Parameters
@@ -339,6 +410,8 @@ cdef class GPT:
             Each of any length from 1 to block_size.
         caches : list of KVCache, optional
             One single-slot cache a sequence, all different.
+        check_finite : bool
+            As in `forward`.
 
         Returns
         -------
@@ -347,7 +420,7 @@ cdef class GPT:
 
         Raises
         ------
-        TypeError, ValueError, RuntimeError
+        TypeError, ValueError, RuntimeError, FloatingPointError
             As `forward`; ValueError if a cache is given twice.
 
         Examples
@@ -357,26 +430,81 @@ cdef class GPT:
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        arrays = _checks.token_sequences(sequences, self.wte.num_embeddings)
-        lengths = [len(array) for array in arrays]
-        for i, length in enumerate(lengths):
-            _checks.length_fits(f"sequences[{i}]", length, 0, self.wpe.num_embeddings)
-        if caches is not None:
-            if not isinstance(caches, (list, tuple)):
-                raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-            caches = list(caches)
-            if len(caches) != len(arrays):
-                raise ValueError(f"caches: expected {len(arrays)}, one a sequence, got {len(caches)}")
-            for i, cache in enumerate(caches):
-                self.check_cache(cache, f"caches[{i}]")
-                if (<KVCache>cache).batch_size != 1:
-                    raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-            if len({id(cache) for cache in caches}) < len(caches):
-                raise ValueError("caches: the same cache is given twice")
-        self.require_memory("sequences", lengths, caches, sum(lengths))
-        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths]
-        self.call(np.concatenate(arrays), lengths, caches, False, None, outs)
+        return self.different("sequences", sequences, caches, self.checked(check_finite))
+
+    cdef different(self, str name, sequences, caches, Observer observer):
+        """forward_many of the argument `name`; None where the observer wants no logits."""
+        cdef bint wanted = observer is None or observer.logits
+        ids, lengths, caches = self.ragged(name, sequences, caches)
+        self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
+        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths] if wanted else None
+        self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
+
+    def next_logits_many(self, sequences, caches=None, *, out=None):
+        """Logits of the last position of sequences of different lengths, in one pass without padding.
+
+        Parameters
+        ----------
+        sequences, caches
+            As `forward_many` takes them.
+        out : ndarray of float32, [m, vocab_size], optional
+            Where to put the logits: C-contiguous. With m < n only the first m sequences have logits computed, and
+            the others are just read into their caches.
+
+        Returns
+        -------
+        ndarray of float32, [n, vocab_size], or `out`
+            Equal to the bit to calling `next_logits` on each alone.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward_many`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.next_logits_many([[1, 2, 3], [4]]).shape
+        (2, 512)
+        """
+        ids, lengths, caches = self.ragged("sequences", sequences, caches)
+        if out is None:
+            self.require_memory("sequences", lengths, caches, len(lengths), None)
+            out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
+        else:
+            _checks.output("out", out, len(lengths), self.lm_head.out_features)
+            self.require_memory("sequences", lengths, caches, 0, None)
+        self.call(ids, lengths, caches, "sequences", len(out), out, None)
+        return out
+
+    cdef tuple ragged(self, str name, sequences, caches):
+        """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
+        if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
+            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, name)
+            lengths = [ids.shape[1]] * ids.shape[0]
+        else:
+            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
+            lengths = [len(array) for array in arrays]
+            ids = np.concatenate(arrays)
+        longest = max(lengths)
+        if longest > self.wpe.num_embeddings:
+            _checks.length_fits(f"{name}[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
+        if caches is None:
+            return ids, lengths, None
+        if not isinstance(caches, (list, tuple)):
+            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+        caches = list(caches)
+        if len(caches) != len(lengths):
+            raise ValueError(f"caches: expected {len(lengths)}, one a sequence, got {len(caches)}")
+        for i, cache in enumerate(caches):
+            self.check_cache(cache, f"caches[{i}]")
+            if (<KVCache>cache).batch_size != 1:
+                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise ValueError("caches: the same cache is given twice")
+        return ids, lengths, caches
 
     def new_cache(self, batch_size=1, capacity=None):
         """An empty cache for this model.
@@ -406,6 +534,214 @@ cdef class GPT:
         [0, 0]
         """
         return KVCache(self.config, batch_size, capacity)
+
+    # ---- text: doors to gpt2cy.generation, which is imported when one is opened ---------------------
+
+    def prefill(self, prompt):
+        """Read a prompt into a new cache.
+
+        The cache may be copied and continued many times, by `generate` too, which does not change it.
+
+        Parameters
+        ----------
+        prompt : array_like of int, [T]
+            From 1 to block_size ids.
+
+        Returns
+        -------
+        KVCache
+            Of one slot.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.prefill([5, 6, 7])
+        >>> cache.lengths
+        [3]
+        >>> after = model.generate([[8], [9, 10]], cache=cache, max_new_tokens=2, temperature=0)
+        >>> whole = model.generate([[5, 6, 7, 8], [5, 6, 7, 9, 10]], max_new_tokens=2, temperature=0)
+        >>> [list(new) for new in after] == [list(new) for new in whole]
+        True
+        """
+        ids, flat = _checks.token_ids(prompt, self.wte.num_embeddings, "prompt")
+        if not flat:
+            raise ValueError(f"prompt: expected ids of shape [T], got shape {list(ids.shape)}")
+        _checks.length_fits("prompt", ids.shape[1], 0, self.wpe.num_embeddings)
+        cache = self.new_cache()
+        self.next_logits_many(ids, [cache], out=np.empty((0, self.wte.num_embeddings), np.float32))
+        return cache
+
+    def generate(self, prompts, sampling=None, *, cache=None, details=False, progress=None, **settings):
+        """Continue prompts, all in one ragged batch.
+
+        What a row becomes depends on its prompt, its settings, the seed, its place among the prompts, and which of
+        the prompt's samples it is: not on the other rows, the number of threads or the instruction set. A beginning
+        that several prompts share is computed once.
+
+        Parameters
+        ----------
+        prompts : list of array_like of int, each [T_i]
+            From 1 to block_size ids each.
+        sampling : Sampling, or a list of one a prompt, optional
+            The settings; `Sampling` describes them.
+        cache : KVCache, optional
+            Of one slot: every prompt continues what it holds, and may then be empty. It is not changed.
+        details : bool
+            Whether to return `Generated` objects.
+        progress : function, optional
+            Called with the number of new ids after each step.
+        **settings
+            Any setting of `Sampling`, instead of that one's: ``max_new_tokens=50``, ``temperature=0`` for the likeliest
+            id each time, ``top_p=0.9``, ``n=3`` samples of each prompt, ``stop_ids=[7]``, ``seed=1``, ... One value for
+            all prompts, or a list of one a prompt; of what itself is a list (stop_ids), a list of lists.
+
+        Returns
+        -------
+        list of ndarray of int64, or of Generated
+            The new ids of each prompt, an emitted stop id included; the samples of a prompt follow each other.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range, or a list has not one element a prompt.
+        FloatingPointError
+            If logits are not finite.
+        RuntimeError
+            If the cache is in use by another call, or weights are being assigned.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> [len(new) for new in model.generate([[1, 2, 3], [4]], max_new_tokens=[5, 2], seed=0)]
+        [5, 2]
+        """
+        from gpt2cy.generation import generate
+        return generate.generate(self, prompts, sampling, cache, details, progress, settings)
+
+    # ---- looking inside: doors to gpt2cy.inspection, which is imported when one is opened ------------
+
+    def trace_names(self):
+        """The names of all activations, in the order of computation.
+
+        `docs/inside.md` has the table of what each is.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.trace_names()[:6]
+        ['embed', 'resid.0', 'h.0.ln_1', 'h.0.attn.q', 'h.0.attn.k', 'h.0.attn.v']
+        """
+        from gpt2cy.inspection import names
+        return list(names.of(self))
+
+    def trace(self, tokens, names="*", *, cache=None):
+        """Run the model and keep activations by name.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T], or a list of such [T_i] of different lengths
+        names : str or list of str
+            Names, or patterns in which ``*``, ``?`` and ``[...]`` stand for any text, any character and any of
+            some: "h.*.attn.weights", "h.3.mlp.hidden", "resid.*". Only what matches takes memory, and without a
+            cache the pass ends where all of it has been seen.
+        cache : KVCache, or a list of them for sequences of different lengths, optional
+            As in `forward` and `forward_many`.
+
+        Returns
+        -------
+        dict of str to ndarray of float32
+            Copies, in the order of computation, of the shapes in the notes; for tokens [B, T] with an axis B in
+            front; for sequences of different lengths each is a list of arrays. Within `edit` they are what the
+            model went on with.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`; ValueError if a pattern matches no name, with the names nearest to it.
+        MemoryError
+            If what is asked for does not fit the memory that is left.
+
+        Notes
+        -----
+        T counts the new positions and S all up to the last, those in the cache included; H heads of width D, C the
+        model's width, F that of the MLP, V the vocabulary.
+
+        ============================================  =========  ====================================================
+        embed                                         [T, C]     token plus position
+        h.i.ln_1                                      [T, C]     first norm of block i
+        h.i.attn.q, h.i.attn.k, h.i.attn.v            [H, T, D]  queries, keys, values of the new positions
+        h.i.attn.scores                               [H, T, S]  scale q k^T, before softmax; -inf where masked
+        h.i.attn.weights                              [H, T, S]  how much each query takes of each position's value
+        h.i.attn.heads                                [H, T, D]  what each head took: weights @ v
+        h.i.attn.per_head                             [H, T, C]  what each head adds to attn.out: all but the bias
+        h.i.attn.out                                  [T, C]     what attention adds to the residual
+        h.i.resid_mid                                 [T, C]     residual after attention
+        h.i.ln_2                                      [T, C]     second norm
+        h.i.mlp.pre, h.i.mlp.hidden                   [T, F]     before and after the activation
+        h.i.mlp.out                                   [T, C]     what the MLP adds to the residual
+        h.i.resid                                     [T, C]     residual after the block
+        ln_f                                          [T, C]     final norm
+        logits                                        [T, V]     equal to those of `forward` to the bit
+        resid.0, resid.1, ...                         [T, C]     the same arrays as embed, h.0.resid, ...
+        ============================================  =========  ====================================================
+
+        The attention kernel keeps neither scores nor weights; asked for, they are made apart from the same q and k.
+        Scores are its numbers to the bit. Weights are one softmax of a whole row, where the kernel goes block by
+        block and divides at the end: `weights @ v` is `heads` but for rounding.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> seen = model.trace([3, 1, 4], ["h.*.attn.weights", "logits"])
+        >>> [(name, array.shape) for name, array in seen.items()][2:]
+        [('h.2.attn.weights', (4, 3, 3)), ('logits', (3, 512))]
+        """
+        from gpt2cy.inspection import watch
+        return watch.trace(self, tokens, names, cache)
+
+    def edit(self, edits):
+        """Change activations on their way, in every call on this model within a ``with`` block.
+
+        Parameters
+        ----------
+        edits : mapping of str to an edit, a function, or a list of them
+            By name or pattern, as in `trace`; `gpt2cy.inspection` has the edits: zero, scale, add, replace, mean,
+            apply. A function takes an array of the name's shape, for one sequence, and returns one.
+
+        Returns
+        -------
+        context manager
+            It gives the model. Edits hold in the thread (or asyncio task) that entered it, until it is left,
+            however that happens. An inner block's edits come after an outer's.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name matches nothing, or an edit does not fit what it is for. What an edit raises in a call, or
+            an array of the wrong shape or kind that it returns, is raised by that call, which leaves the cache as
+            it was.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.inspection import zero
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> with model.edit({"h.1.attn.heads": zero(head=2), "h.*.mlp.hidden": lambda hidden: 2 * hidden}):
+        ...     edited = model([3, 1, 4])
+        >>> bool((edited == model([3, 1, 4])).any())
+        False
+        """
+        from gpt2cy.inspection import editing
+        return editing.Editing(self, edits)
 
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 
@@ -491,7 +827,7 @@ cdef class GPT:
         """Where the time of a pass goes: operation by operation and layer by layer.
 
         The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
-        It is repeated, and the mean of the middle half is kept.
+        It is repeated, and the mean of the middle half is kept. Edits in force are not applied.
 
         Parameters
         ----------

@@ -11,8 +11,6 @@ time in proportion to its columns.
 
 import dataclasses
 import math
-import statistics
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -261,29 +259,12 @@ def _slice(config, n_rows):
 
 
 def _whole(config, model, tokens, cache, seconds):
-    """Seconds of a pass through the whole model, from the slice's.
-
-    What a call takes beside its operations (checks, the cache's bookkeeping) is the difference from calls
-    without a clock, in between.
-    """
-    calls: list[float] = []
-
-    def call():
-        past = None if cache is None else cache.lengths
-        start = time.perf_counter()
-        model.forward(tokens, cache)
-        calls.append(time.perf_counter() - start)
-        if cache is not None:
-            cache.truncate(past)
-
-    rows, _ = profiling.timed(model, tokens, cache, False, seconds, call)
-    operations = sum(row.seconds for row in rows)
+    """Seconds of a pass through the whole model, from the slice's."""
+    rows, _ = profiling.timed(model, tokens, cache, False, seconds)
     blocks = sum(row.seconds for row in rows if row.work.layer is not None)
     head = rows[-1].seconds
     return (
-        max(statistics.median(calls), operations)
-        - blocks
-        - head
-        + blocks * config.n_layers / model.config.n_layers
-        + head * config.vocab_size / model.config.vocab_size
+        sum(row.seconds for row in rows)
+        + blocks * (config.n_layers / model.config.n_layers - 1)
+        + head * (config.vocab_size / model.config.vocab_size - 1)
     )

@@ -26,8 +26,9 @@ CORE = (
     "gpt2cy.config",
     CHECKS,
 )
-# What the model's doors open to.
-DOORS = ("gpt2cy.weights", "gpt2cy.inspection")
+# Packages that the model opens when a method is called.
+DOORS = ("gpt2cy.weights", "gpt2cy.generation", "gpt2cy.inspection")
+FILES = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
@@ -138,8 +139,14 @@ def the_core_knows_no_tools(name, imports, source):
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
         imports = imports - ({item for item in doors if within(item, *DOORS)} - outside)
     if within(name, *CORE):
-        files = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
-        return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & files
+        return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & FILES
+
+
+def generation_knows_no_files(name, imports, source):
+    """Text comes out of a model and a tokenizer that are given to it: no files, no tools, no command line."""
+    if within(name, "gpt2cy.generation"):
+        known = ("gpt2cy.generation", "gpt2cy.kernels", *CORE)
+        return {item for item in ours(imports) if not within(item, *known)} | imports & FILES
 
 
 def inference_knows_no_training(name, imports, source):
@@ -202,9 +209,16 @@ RULES = {
         ("gpt2cy.model", "from gpt2cy import generation, config"),
         ("gpt2cy.model", "import json"),
         ("gpt2cy.model", "from gpt2cy import weights"),
+        ("gpt2cy.model", "from gpt2cy.generation import generate"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
-        ("gpt2cy.model", "def save():\n    from gpt2cy.tokenizer import load"),
+        ("gpt2cy.model", "def save():\n    from gpt2cy.training import adamw"),
+        ("gpt2cy.layers.tap", "def look():\n    from gpt2cy.inspection import watch"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
+    ],
+    generation_knows_no_files: [
+        ("gpt2cy.generation.text", "from gpt2cy.tokenizer import ByteTokenizer"),
+        ("gpt2cy.generation.text", "def f():\n    from gpt2cy import weights"),
+        ("gpt2cy.generation.result", "import json"),
     ],
     inference_knows_no_training: [("gpt2cy.generation.sampling", "from gpt2cy.training import adamw")],
     reference_stands_alone: [

@@ -1,43 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""clocked: a tap that reads the clock at every point and nothing else, so fused steps stay together.
+"""clocked: an observer that reads the clock at every point and nothing else, so fused steps stay together.
 
 Reading it takes some 30 ns, seven times a block: the pass that is timed is the one that runs without a clock.
 """
-import numpy as np
-
 from gpt2cy.cache cimport KVCache
-from gpt2cy.layers.tap cimport EMBED, HEADS, HIDDEN, LN_1, LN_2, LN_F, QKV, RESID, RESID_MID, Tap
+from gpt2cy.layers.tap cimport (
+    EMBED,
+    HEADS,
+    HIDDEN,
+    LN_1,
+    LN_2,
+    LN_F,
+    POINTS,
+    QKV,
+    RESID,
+    RESID_MID,
+    Observer,
+)
 from gpt2cy.model cimport GPT
-
-from gpt2cy import _checks
 
 cdef extern from "host.h" nogil:
     double g2_now()
 
-# The operation that ends at a point; the head ends with the pass.
+# The operation that ends at a point; the head ends with the call.
 ENDS = {
     EMBED: "embed", LN_1: "ln_1", QKV: "attn.c_attn", HEADS: "attn.heads", RESID_MID: "attn.c_proj", LN_2: "ln_2",
     HIDDEN: "mlp.c_fc", RESID: "mlp.c_proj", LN_F: "ln_f",
 }
 
+
+ctypedef struct Tick:
+    double at
+    int point, layer
+
 ctypedef struct Ticks:
-    double *at
-    int *point
-    int *layer
-    Py_ssize_t count, room
+    Tick *ticks
+    Py_ssize_t count
+
+
+cdef class Clock(Observer):
+    """When the operations of one pass ended.
+
+    Parameters
+    ----------
+    n_layers : int
+    """
+
+    cdef Ticks seen
+    cdef bytearray memory   # of its ticks
+    cdef bytes table        # tap.wanted
+
+    def __init__(self, Py_ssize_t n_layers):
+        self.memory = bytearray(len(ENDS) * n_layers * sizeof(Tick))
+        self.seen.ticks = <Tick *><char *>self.memory
+        self.table = bytes([point in ENDS for point in range(POINTS)]) * n_layers
+        self.tap.wanted = <const unsigned char *><char *>self.table
+        self.tap.visit = tick
+        self.tap.who = &self.seen
+        self.tap.fused = True
+
+    cdef dict read(self, double begin, double end):
+        """Seconds by operation, from the one before, the first from `begin`."""
+        cdef Tick tick
+        cdef Py_ssize_t i
+        seconds = {}
+        for i in range(self.seen.count):
+            tick = self.seen.ticks[i]
+            operation = ENDS[tick.point]
+            seconds[operation if tick.point in (EMBED, LN_F) else f"h.{tick.layer}.{operation}"] = tick.at - begin
+            begin = tick.at
+        seconds["lm_head"] = end - begin
+        return seconds
 
 
 cdef void tick(void *who, int point, int layer, float *data, Py_ssize_t n_rows, Py_ssize_t width) noexcept nogil:
-    cdef Ticks *ticks = <Ticks *>who
-    if ticks.count < ticks.room:
-        ticks.at[ticks.count] = g2_now()
-        ticks.point[ticks.count] = point
-        ticks.layer[ticks.count] = layer
-        ticks.count += 1
+    cdef Ticks *seen = <Ticks *>who
+    seen.ticks[seen.count] = Tick(g2_now(), point, layer)
+    seen.count += 1
 
 
 def clocked(GPT model not None, tokens, cache=None, bint last_only=False):
-    """Run once and say how long each operation took.
+    """Run once and say how long each operation took. Edits in force are not applied.
 
     Parameters
     ----------
@@ -51,10 +94,10 @@ def clocked(GPT model not None, tokens, cache=None, bint last_only=False):
     Returns
     -------
     seconds : dict of str to float
-        Of each operation by its name (work.Work.name), from the end of the one before to its own; the first begins
-        with the call's allocation of memory.
+        Of each operation by its name (work.Work.name), from the end of the one before to its own: together they are
+        the whole call. The first begins with the checks of arguments.
     logits : ndarray of float32
-        What `forward` (`next_logits`) returns for tokens [B, T].
+        What `forward` (`next_logits`) returns.
 
     Raises
     ------
@@ -65,53 +108,15 @@ def clocked(GPT model not None, tokens, cache=None, bint last_only=False):
     --------
     >>> import gpt2cy
     >>> from gpt2cy.inspection.clock import clocked
-    >>> seconds, logits = clocked(gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0), [1, 2, 3])
+    >>> seconds, logits = clocked(gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0), [[1, 2, 3]])
     >>> list(seconds)[:3], logits.shape
     (['embed', 'h.0.ln_1', 'h.0.attn.c_attn'], (1, 3, 512))
     """
-    cdef Ticks ticks
-    cdef Tap tap
-    cdef double[::1] times
-    cdef float[::1] flat
-    cdef int[::1] points, layers
-    cdef double begin, end
-    ids, _ = _checks.token_ids(tokens, model.wte.num_embeddings)
-    cdef Py_ssize_t batch = ids.shape[0], length = ids.shape[1]
-    _checks.length_fits("tokens", length, 0, model.wpe.num_embeddings)
-    if cache is not None:
-        model.check_cache(cache, "cache")
-        if (<KVCache>cache).batch_size != batch:
-            raise ValueError(f"cache: expected a batch_size of {batch}, got {(<KVCache>cache).batch_size}")
-    caches = None if cache is None else [cache]
-    lengths = [length] * batch
-    model.require_memory("tokens", lengths, caches, batch if last_only else batch * length)
-    most = len(ENDS) * len(model.blocks) + 2
-    times, points, layers = np.empty(most), np.empty(most, np.intc), np.empty(most, np.intc)
-    ticks.at, ticks.point, ticks.layer = &times[0], &points[0], &layers[0]
-    ticks.count = 0
-    ticks.room = times.shape[0]
-    tap.visit = tick
-    tap.who = &ticks
-    tap.fused = True
-    model.arena.enter_read()
-    try:
-        slots = None if caches is None else model.enter_caches(caches, lengths, False)
-        try:
-            begin = g2_now()
-            logits = np.empty((batch, 1 if last_only else length, model.lm_head.out_features), np.float32)
-            flat = logits.reshape(-1)
-            model.run(ids.reshape(-1), lengths, slots, last_only, &flat[0], None, &tap)
-            end = g2_now()
-        finally:
-            if slots is not None:
-                (<KVCache>cache).leave()
-    finally:
-        model.arena.leave_read()
-    seconds = {}
-    for i in range(ticks.count):
-        operation = ENDS[ticks.point[i]]
-        name = operation if operation in ("embed", "ln_f") else f"h.{ticks.layer[i]}.{operation}"
-        seconds[name] = ticks.at[i] - begin
-        begin = ticks.at[i]
-    seconds["lm_head"] = end - begin
-    return seconds, logits[:, 0] if last_only else logits
+    cdef Clock clock = Clock(len(model.blocks))
+    past = (<KVCache>cache).lengths if isinstance(cache, KVCache) else None
+    cdef double begin = g2_now()
+    logits = model.rectangle(tokens, cache, last_only, clock)
+    cdef double end = g2_now()
+    if past is not None:
+        cache.truncate(past)
+    return clock.read(begin, end), logits

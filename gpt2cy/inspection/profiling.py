@@ -146,11 +146,8 @@ def profile(model, tokens, cache=None, *, last_only=False, seconds=1.0, machine=
     return Profile(rows, machine or machines.measure(min(seconds, 0.5)), n_passes, batch * length)
 
 
-def timed(model, tokens, cache, last_only, seconds, between=None) -> tuple[list[Timed], int]:
-    """Return the operations of a pass in order, with their times, and how many passes those are from.
-
-    `between` is called after each pass.
-    """
+def timed(model, tokens, cache, last_only, seconds) -> tuple[list[Timed], int]:
+    """Return the operations of a pass in order, with their times, and how many passes those are from."""
     passes = []
     past = None if cache is None else cache.lengths
     clocked(model, tokens, cache, last_only)  # memory and threads are there from now on
@@ -158,8 +155,6 @@ def timed(model, tokens, cache, last_only, seconds, between=None) -> tuple[list[
     while len(passes) < 3 or time.perf_counter() - begin < seconds:
         times, _ = clocked(model, tokens, cache, last_only)
         passes.append(times)
-        if between is not None:
-            between()
     batch, length = np.atleast_2d(np.asarray(tokens)).shape
     todo = work.of_pass(model.config, [length] * batch, past or [0] * batch, last_only)
     middle = _middle_half(passes)

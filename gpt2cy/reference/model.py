@@ -61,8 +61,9 @@ def trace(config, params, tokens):
     Returns
     -------
     dict of str to float64 array
-        In the order of computation: ``"embed"``, ``"h.0"`` to ``"h.{n_layers - 1}"`` (the rows each block
-        returns) and ``"ln_f"``, all of shape [..., T, C], then ``"logits"`` [..., T, V].
+        In the order of computation and under the names of ``gpt2cy.GPT.trace``: ``"embed"`` [..., T, C]; of
+        each block i the steps of :func:`block` as ``"h.i.ln_1"`` and so on, up to ``"h.i.resid"``, which is
+        what it returns; ``"ln_f"`` [..., T, C]; ``"logits"`` [..., T, V].
 
     Examples
     --------
@@ -79,8 +80,9 @@ def trace(config, params, tokens):
     for layer in range(config.n_layers):
         scale = _attention_scale(config, layer)
         own = _block_params(config, params, layer)
-        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps)  # [..., T, C]
-        steps[f"h.{layer}"] = x
+        inside = {}
+        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)
+        steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
     gamma, beta = params["ln_f.weight"], params.get("ln_f.bias", 0.0)  # [C]
     x = layernorm(x, gamma, beta, config.layer_norm_eps)  # [..., T, C]
     steps["ln_f"] = x
