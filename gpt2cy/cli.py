@@ -14,7 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpt2cy import GPT, __version__, demo, info, show_config
+from gpt2cy import GPT, GPTConfig, __version__, demo, info, show_config
+from gpt2cy import plan as plans
+from gpt2cy import verify as verifier
+from gpt2cy.config import PRESETS
 from gpt2cy.language_model import on_disk
 from gpt2cy.tokenizer import vocabulary
 from gpt2cy.weights import open_checkpoint
@@ -71,6 +74,8 @@ def _parser():
     _add_demo(commands)
     _add_info(commands)
     _add_convert(commands)
+    _add_plan(commands)
+    _add_verify(commands)
     _add_show_config(commands)
     return parser
 
@@ -134,8 +139,44 @@ def _add_convert(commands):
     parser.set_defaults(run=_convert, name="convert")
 
 
-def _add_source(parser):
-    parser.add_argument("source", metavar="SOURCE", type=_path, help="a folder, a file or a hub id")
+def _add_plan(commands):
+    about = "say what a model will take before it is built: memory by purpose, and time"
+    parser = commands.add_parser(
+        "plan",
+        help=about,
+        description=f"{about.capitalize()}. Measures this machine for two or three seconds.",
+        epilog="Exits with 1 if it does not fit the memory that is available.",
+    )
+    _add_source(parser, optional=True)
+    parser.add_argument("--preset", choices=PRESETS, help="instead of SOURCE: one of %(choices)s")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="sequences (default: %(default)s)")
+    parser.add_argument("--seq-len", type=int, metavar="N", help="tokens in each (default: all positions)")
+    parser.add_argument("--no-measure", action="store_true", help="memory only: expect no times")
+    parser.set_defaults(run=_plan, name="plan")
+
+
+def _add_verify(commands):
+    about = "check on this machine that a model computes what it must"
+    parser = commands.add_parser(
+        "verify",
+        help=about,
+        description=f"{about.capitalize()}: cached, in chunks, in a batch, by more threads and on every "
+        "instruction set; beside float64, and beside transformers where it is installed.",
+        epilog="Exits with 1 if anything differs by more than is allowed.",
+    )
+    _add_source(parser)
+    parser.add_argument("--text", help="what it reads (default: a text of our own)")
+    parser.set_defaults(run=_verify, name="verify")
+
+
+def _add_source(parser, optional=False):
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        type=_path,
+        nargs="?" if optional else None,
+        help="a folder, a file or a hub id",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     hub = parser.add_argument_group("for a hub id")
     hub.add_argument("--revision", help="branch, tag or commit")
@@ -199,6 +240,27 @@ def _convert(args):
         beside = f" with {', '.join(copied)}" if copied else ""
         print(f"{args.destination}: {args.format}, {model.config.n_params:,} parameters{beside}")
     return 0
+
+
+@_files_may_fail
+def _plan(args):
+    if (args.source is None) == (args.preset is None):
+        raise ValueError("expected SOURCE or --preset, one of them")
+    if args.preset is not None:
+        config = GPTConfig.preset(args.preset)
+    else:
+        with open_checkpoint(args.source, **_hub_options(args)) as checkpoint:
+            config = checkpoint.config
+    found = plans.describe(config, args.batch, args.seq_len, measured=not args.no_measure)
+    print(json.dumps(plans.values(found), indent=2) if args.json else "\n".join(plans.lines(found)))
+    return 0 if found.fits else 1
+
+
+@_files_may_fail
+def _verify(args):
+    report = verifier.verify(args.source, args.text, **_hub_options(args))
+    print(json.dumps(report.values(), indent=2) if args.json else "\n".join(verifier.lines(report)))
+    return 0 if report.passed else 1
 
 
 def _copy_tokenizer(source, destination):

@@ -12,6 +12,7 @@ from gpt2cy.config import GPTConfig
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.inspection.editing import Edit, Editing
+from gpt2cy.inspection.profiling import Profile
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -92,6 +93,14 @@ class GPT:
     def edit(
         self, edits: Mapping[str, Edit | Callable[..., Any] | Sequence[Edit | Callable[..., Any]]]
     ) -> Editing: ...
+    def profile(
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        last_only: bool = False,
+        seconds: float = 1.0,
+    ) -> Profile: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...
     @classmethod

@@ -17,7 +17,7 @@ from gpt2cy.kernels.packed cimport PackedMatrix
 from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
-from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, show
+from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, apart, show
 from gpt2cy.parameters cimport Parameters
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last
 
@@ -179,15 +179,16 @@ cdef class GPT:
             PyErr_CheckSignals()
             if tap != NULL and tap.over:
                 break
-            w.batch.last_only = last_only and tap == NULL and block is last
+            w.batch.last_only = last_only and not apart(tap) and block is last
             with nogil:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
-        if tap != NULL:
+        if apart(tap):
             return self.end_observed(w, n_out, out, rows, observer)
         if n_out == 0:   # into the caches only
             return 0
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
+            show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
         return 0
 
@@ -819,6 +820,50 @@ cdef class GPT:
         finally:
             self.arena.leave_read()
         return 0
+
+    # ---- inspection ---------------------------------------------------------------------------
+
+    def profile(self, tokens, cache=None, *, last_only=False, seconds=1.0):
+        """Where the time of a pass goes: operation by operation and layer by layer.
+
+        The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
+        It is repeated, and the mean of the middle half is kept. Edits in force are not applied.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T]
+        cache : KVCache, optional
+            What comes before, as in `forward`; it is left as it was.
+        last_only : bool
+            Whether to run `next_logits` instead of `forward`.
+        seconds : float
+            How long to repeat, about; three passes at least. As long again measures the machine.
+
+        Returns
+        -------
+        gpt2cy.inspection.Profile
+            Printed it is a table; `plot()` draws it (the extra `plot`).
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError, RuntimeError
+            As `forward`; if seconds is not positive.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> print(model.profile([[1, 2, 3]], seconds=0.01))
+        operation     layers  ...
+        embed ...
+        >>> token = [[4]]
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([[1, 2, 3]], cache)
+        >>> model.profile(token, cache, seconds=0.01).by_operation()[-1].work
+        Work(operation='lm_head', layer=None, flops=131072, bytes=264192)
+        """
+        from gpt2cy.inspection.profiling import profile   # tools are imported when they are asked for
+        return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
 
     # ---- weights ------------------------------------------------------------------------------
 

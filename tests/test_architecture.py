@@ -37,8 +37,8 @@ OPTIONAL = {
     "tiktoken": ("gpt2cy.tokenizer.tiktoken",),
     "matplotlib": ("gpt2cy.inspection",),
     "tqdm": ("gpt2cy.weights",),
-    "torch": (),
-    "transformers": (),
+    "torch": ("gpt2cy.verify",),
+    "transformers": ("gpt2cy.verify",),
     "threadpoolctl": (),
 }
 

@@ -15,7 +15,7 @@ from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
-from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
+from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, apart, show
 from gpt2cy.workspace cimport Workspace, call_alone, gather_last, keep_last
 
 from gpt2cy import _checks
@@ -110,10 +110,10 @@ cdef class Attention:
                       b.narrow, b.scratch)
         if batch.last_only and n > batch.n_sequences:
             n = gather_last(batch, b, width)
-        if tap == NULL:
+        show(tap, HEADS, <int>layer, b.narrow, n, width)
+        if not apart(tap):
             self.c_proj.run(team, b.narrow, n, G2_LINEAR, b.x if residual else NULL, b.x, NULL, b.scratch)
             return
-        show(tap, HEADS, <int>layer, b.narrow, n, width)
         self.c_proj.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)
         show(tap, ATTN, <int>layer, b.wide, n, width)
         rows.add(team, b.wide, b.x, n * width, residual)

@@ -2,6 +2,9 @@
 """A tap sees activations on their way: NULL in plain use, so one test a named point is all it costs.
 
 `visit` may read or change data[n_rows, width] in place; what it leaves is what the model goes on with.
+
+Steps that are fused run apart, so that every point exists.  For a tap that only wants to know when, `fused` keeps
+them together: PRE, ATTN and MLP_OUT are then not visited, and data is not to be changed.
 """
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.workspace cimport Batch, Buffers
@@ -28,6 +31,7 @@ ctypedef struct Tap:
                   Py_ssize_t width) noexcept nogil
     void *who
     const unsigned char *wanted   # [layers, POINTS]: where visit is called; EMBED, LN_F and LOGITS have layer 0
+    bint fused                    # whether fused steps stay together
     bint over                     # nothing more is wanted of this pass
     const Team *team              # set by the pass: who computes,
     const Batch *batch            # its sequences,
@@ -46,3 +50,8 @@ cdef inline void show(const Tap *tap, int point, int layer, float *data, Py_ssiz
                       Py_ssize_t width) noexcept nogil:
     if tap != NULL and tap.wanted[layer * POINTS + point] and not tap.over:
         tap.visit(tap.who, point, layer, data, n_rows, width)
+
+
+cdef inline bint apart(const Tap *tap) noexcept nogil:
+    """Whether fused steps run one by one."""
+    return tap != NULL and not tap.fused
