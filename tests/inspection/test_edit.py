@@ -96,6 +96,37 @@ def test_a_function_that_mixes_positions_sees_all_of_them_in_next_logits(model, 
             same_bits(model.next_logits(TOKENS[:20]), model(TOKENS[:20])[-1])
 
 
+@pytest.mark.parametrize("name", ["h.0.attn.heads", "h.1.attn.scores", "h.1.resid", "logits"])
+def test_generation_is_edited(model, name):
+    """What a loop over edited forward passes finds, also for prompts that share a beginning."""
+    prompts = [TOKENS[:70], np.append(TOKENS[:66], [3, 4]), OTHERS[:5]]
+    edits = {name: scale(-2, positions=slice(1, None, 3))}
+
+    def greedy(prompt):
+        ids = list(prompt)
+        for _ in range(6):
+            ids.append(int(model(ids)[-1].argmax()))
+        return ids[len(prompt) :]
+
+    with model.edit(edits):
+        new = model.generate(prompts, max_new_tokens=6, temperature=0)
+        assert [list(ids) for ids in new] == [greedy(prompt) for prompt in prompts]
+    plain = model.generate(prompts, max_new_tokens=6, temperature=0)
+    assert [list(ids) for ids in plain] == [greedy(prompt) for prompt in prompts]
+    assert any(list(a) != list(b) for a, b in zip(plain, new, strict=True))
+
+
+def test_rows_that_only_fill_their_caches_are_edited(model, same_bits):
+    with model.edit({"h.0.resid": scale(2), "h.1.attn.k": add(1), "logits": scale(-1)}):
+        expected = model.next_logits(TOKENS[:21])
+        caches = [model.new_cache(), model.new_cache()]
+        out = np.empty((1, V), np.float32)
+        model.next_logits_many([TOKENS[:21], TOKENS[:20]], caches, out=out)
+        same_bits(out[0], expected)
+        model.next_logits_many([[7]], [model.new_cache()], out=out[:0])
+        same_bits(model.next_logits(TOKENS[20:21], caches[1]), expected)
+
+
 # ---- each edit against NumPy
 
 
