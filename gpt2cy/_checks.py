@@ -102,6 +102,18 @@ def real(name: str, value, *, positive: bool = False) -> float:
     return number
 
 
+def real_within(name: str, value, low: float, high: float = math.inf) -> float:
+    """Return a finite int, float or NumPy real scalar within [low, high] as a float."""
+    expected = f"a number from {low:g} to {high:g}" if high < math.inf else f"a finite number >= {low:g}"
+    try:
+        number = real(name, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: expected {expected}, got {_given(value)}") from None
+    if not low <= number <= high:
+        raise ValueError(f"{name}: expected {expected}, got {_given(value)}")
+    return number
+
+
 def epsilon(name: str, value) -> float:
     """Return a LayerNorm epsilon: positive, and neither 0 nor infinite once it is a float32.
 

@@ -18,9 +18,18 @@ import numpy as np
 from gpt2cy import _checks
 from gpt2cy.generation import prefix
 from gpt2cy.generation.result import Generated
-from gpt2cy.generation.stops import StopStrings, strings
+from gpt2cy.generation.sampler import Sampler
+from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.stops import StopStrings
 
 _NEVER = -1e9  # the score of what must not be chosen
+_NO_USE = {
+    "top_k": "nothing is drawn",
+    "top_p": "nothing is drawn",
+    "min_p": "nothing is drawn",
+    "typical_p": "nothing is drawn",
+    "logprobs": "a beam has a score",
+}
 
 
 @dataclass(eq=False)
@@ -48,20 +57,26 @@ class Search:
         For the results: nothing is drawn.
     limit : int
         Most positions of a cache.
-    processor : function
-        (ids so far, log-probabilities [V]) to the scores that count.
+    vocab_size : int
     tokenizer : Tokenizer, optional
         For stop strings, and for the text of results.
+
+    Raises
+    ------
+    ValueError
+        If a setting is given that has no meaning here.
     """
 
-    def __init__(self, prompt, ids, settings, seed, limit, processor, tokenizer=None):
-        self.prompt, self.ids, self.settings, self.seed = prompt, ids, settings, seed
-        self.processor, self.tokenizer = processor, tokenizer
+    def __init__(self, prompt, ids, settings, seed, limit, vocab_size, tokenizer=None):
+        require_no_draw(settings)
+        self.prompt, self.ids, self.settings, self.seed, self.tokenizer = prompt, ids, settings, seed, tokenizer
         self.stop_ids = frozenset(settings.stop_ids or ())
         room = limit - len(ids) + 1  # the last id needs no position
         self.most = room if settings.max_new_tokens is None else min(room, settings.max_new_tokens)
         self.at_most = "context" if self.most == room != settings.max_new_tokens else "length"
         n = settings.num_beams
+        # Its history is the prompt; `fork` and `accept` give a beam's.
+        self.sampler = Sampler(settings, vocab_size, 0, 0, 0, ids)
         self.kept = max(2, 1 + len(self.stop_ids)) * n  # candidates: enough even if every beam ends at each stop id
         self.beams = [Beam([], 0.0)] + [Beam([], _NEVER) for _ in range(n - 1)]
         self.finished = [Beam([], _NEVER) for _ in range(n)]
@@ -85,17 +100,22 @@ class Search:
 
     def candidates(self, logits):
         """The continuations of highest score, the best first; of equal ones an earlier beam's, then a smaller id's."""
-        scores = []
-        for beam, row in zip(self.beams, logits, strict=True):
-            ids = np.concatenate([self.ids, np.array(beam.tokens, np.int64)])
-            scores.append(self.processor(ids, log_softmax(row)) + beam.score)
-        flat = np.concatenate(scores)
+        flat = np.concatenate([self.scores(beam, row) for beam, row in zip(self.beams, logits, strict=True)])
         vocab_size = logits.shape[1]
         found = best(flat, self.kept)
         return [
             Beam([*self.beams[i // vocab_size].tokens, i % vocab_size], float(flat[i]), self.beams[i // vocab_size].cache)
             for i in found.tolist()
         ]
+
+    def scores(self, beam, row):
+        """What each id would make of a beam's score, in float64; penalties and bans change log-probabilities."""
+        scores = log_softmax(row)
+        sampler = self.sampler.fork(0)
+        for token in beam.tokens:
+            sampler.accept(token)
+        sampler.edit(scores)
+        return scores + np.float64(beam.score)
 
     def ends(self, beam):
         """Whether a candidate has ended; notes why."""
@@ -111,7 +131,7 @@ class Search:
     def stop_string(self, tokens):
         if not self.settings.stop:
             return None
-        stops = StopStrings(strings(self.settings.stop))
+        stops = StopStrings(self.settings.stop)
         stops.feed(self.tokenizer.decode(tokens))
         return stops.found
 
@@ -163,7 +183,7 @@ class Search:
             return None
         shown = beam.tokens[:-1] if beam.reason == "stop_id" else beam.tokens
         text = self.tokenizer.decode(shown)
-        return StopStrings(strings(self.settings.stop)).feed(text) if beam.reason == "stop_string" else text
+        return StopStrings(self.settings.stop).feed(text) if beam.reason == "stop_string" else text
 
 
 def run(model, searches: list[Search], cache=None, progress=None) -> None:
@@ -211,11 +231,25 @@ def separate(searches):
             taken.add(id(beam.cache))
 
 
+def require_no_draw(settings) -> None:
+    """Raise ValueError for settings that beam search would have to ignore."""
+    plain = Sampling()
+    for name, why in _NO_USE.items():
+        if getattr(settings, name) != getattr(plain, name):
+            raise ValueError(f"{name}: expected {getattr(plain, name)} where num_beams > 1: {why}")
+    if settings.temperature not in (0.0, 1.0):
+        raise ValueError("temperature: expected 0 or 1 where num_beams > 1: nothing is drawn")
+    if settings.on_full != "stop":
+        raise ValueError('on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop')
+
+
 def log_softmax(row: np.ndarray) -> np.ndarray:
-    """Of one row, in float64."""
-    shifted = row.astype(np.float64)
-    shifted -= shifted.max()
-    return shifted - np.log(np.exp(shifted).sum())
+    """Of one row, summed in float64."""
+    largest = row.max()
+    if not np.isfinite(largest):
+        raise FloatingPointError("logits: expected finite numbers, got NaN, +Inf or nothing but -Inf in beam search")
+    shifted = row - largest
+    return shifted - np.float32(np.log(np.exp(shifted, dtype=np.float64).sum()))
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:

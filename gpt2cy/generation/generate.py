@@ -17,7 +17,7 @@ from gpt2cy.generation import beams
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.result import Generated
-from gpt2cy.generation.stops import Text, strings
+from gpt2cy.generation.stops import Text
 
 
 def generate(model, prompts, sampling, cache, details, progress, settings) -> list:
@@ -58,7 +58,7 @@ def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False)
     rows = []
     for i, (ids, own, key) in enumerate(zip(prompts, chosen, keys, strict=True)):
         for sample in range(own.num_return_sequences if own.num_beams == 1 else 0):
-            text = Text(tokenizer, strings(own.stop)) if tokenizer and (own.stop or stream) else None
+            text = Text(tokenizer, own.stop or ()) if tokenizer and (own.stop or stream) else None
             rows.append(Row(i, sample, ids, own, key, vocab_size, limit, text))
     return rows
 

@@ -7,11 +7,6 @@ known.
 """
 
 
-def strings(stop) -> tuple[str, ...]:
-    """The setting `stop` as a tuple."""
-    return (stop,) if isinstance(stop, str) else tuple(stop or ())
-
-
 class StopStrings:
     """Let text through up to the first stop string.
 

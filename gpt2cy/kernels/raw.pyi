@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import disjoint_base
 
 from gpt2cy.kernels.packed import PackedMatrix
@@ -70,3 +70,25 @@ def activation(
     n_threads: int = 1,
     out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...
+
+STATISTICS: np.dtype[np.void]
+
+def statistics(
+    x: NDArray[np.float32],
+    targets: ArrayLike | None = None,
+    isa: str | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.void]: ...
+def top(
+    x: NDArray[np.float32], k: int, isa: str | None = None, n_threads: int = 1
+) -> list[NDArray[np.int64]]: ...
+def select(
+    x: NDArray[np.float32],
+    inverse_temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    typical_p: float = 1.0,
+    isa: str | None = None,
+    draws: Sequence[float] = (),
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
