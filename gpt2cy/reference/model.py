@@ -89,7 +89,7 @@ def _run(config, params, tokens, steps=None):
         scale = _attention_scale(config, layer)
         own = _block_params(config, params, layer)
         inside = None if steps is None else {}
-        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)  # [..., T, C]
+        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)
         if steps is not None:
             steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
     gamma, beta = params["ln_f.weight"], params.get("ln_f.bias", 0.0)  # [C]
