@@ -151,7 +151,9 @@ BREAKS = (
 # ---- the functions that are put in place of others ---------------------------------------------------------
 
 
-def attention_without_mask(x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads, scale):
+def attention_without_mask(
+    x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads, scale, steps=None
+):
     """reference.attention, where every position sees every other."""
     qkv = reference.linear(x, c_attn_weight, c_attn_bias)  # [T, 3C]
     q, k, v = (layers._split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))  # 3 x [H, T, D]

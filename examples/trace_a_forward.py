@@ -4,8 +4,9 @@
     python examples/trace_a_forward.py                        a small model with random weights reads bytes
     python examples/trace_a_forward.py gpt2 --text "..."      a trained one
 
-The numbers are those that the model computes with, copied as they pass: the logits at the end are the plain
-ones to the bit.
+The numbers are those that the model computes with, copied as they pass (GPT.trace): the logits at the end are
+the plain ones to the bit. In shapes T counts tokens and H heads; D is the width of a head, C of a row, F of a
+row in the MLP, V the vocabulary.
 """
 
 import argparse
@@ -13,23 +14,26 @@ import argparse
 import numpy as np
 
 import gpt2cy
-from gpt2cy.inspection import record
 
 TEXT = "The cat sat on the mat."
 STAGES = {
-    "embed": "a row for each token: what it is (wte) plus where it stands (wpe)",
-    "ln_1": "each row with mean 0 and variance 1, then gamma and beta",
-    "attn.qkv": "one product makes queries, keys and values of all heads, side by side",
-    "attn.heads": "each head's mixture of the values up to here, heads side by side",
-    "attn.out": "c_proj mixes the heads: what attention adds to the residual",
-    "resid_mid": "the residual stream after it",
-    "ln_2": "normalised again",
-    "mlp.pre": "c_fc: four times as wide",
-    "mlp.hidden": "GELU: nearly nothing where it was negative",
-    "mlp.out": "c_proj: what the MLP adds",
-    "resid": "the residual stream after the block",
-    "ln_f": "normalised for the last time",
-    "logits": "a score for every token of the vocabulary, as the next one",
+    "embed": "[T, C]: a row for each token: what it is (wte) plus where it stands (wpe)",
+    "ln_1": "[T, C]: each row with mean 0 and variance 1, then gamma and beta",
+    "attn.q": "[H, T, D]: what each position looks for; q, k and v come from one product",
+    "attn.k": "[H, T, D]: what each position has to be found by",
+    "attn.v": "[H, T, D]: what it hands on when it is found",
+    "attn.scores": "[H, T, T]: q k^T over the root of D; -inf where the key is still to come",
+    "attn.weights": "[H, T, T]: softmax of the scores: each row sums to 1",
+    "attn.heads": "[H, T, D]: each head's mixture of the values",
+    "attn.out": "[T, C]: c_proj mixes the heads: what attention adds to the residual stream",
+    "resid_mid": "[T, C]: the stream after it",
+    "ln_2": "[T, C]: normalised again",
+    "mlp.pre": "[T, F]: c_fc: four times as wide",
+    "mlp.hidden": "[T, F]: GELU: nearly nothing where it was negative",
+    "mlp.out": "[T, C]: c_proj: what the MLP adds to the stream",
+    "resid": "[T, C]: the stream after the block",
+    "ln_f": "[T, C]: normalised for the last time",
+    "logits": "[T, V]: a score for every token of the vocabulary, as the next one",
 }
 
 
@@ -40,27 +44,25 @@ def main():
     args = parser.parse_args()
     lm = gpt2cy.load(args.source) if args.source else random_model()
     tokens = lm.encode(args.text)
+    texts = [lm.tokenizer.token_text(token) for token in tokens]
     print(lm.model)
     print(f"{args.text!a}: {len(tokens)} tokens")
-    print("  " + " ".join(f"{lm.tokenizer.token_text(token)!a}={token}" for token in tokens))
+    print("  " + " ".join(f"{text!a}={token}" for text, token in zip(texts, tokens, strict=True)))
 
-    seen = record(lm.model, tokens)
-    block = None
-    for name, array in seen.items():
-        first, _, rest = name.partition(".")
-        if first == "h" and rest.split(".")[0] != block:
-            block = rest.split(".")[0]
-            print(f"\nblock {block}")
-        elif first != "h":
-            print()
-        stage = name if first != "h" else rest.partition(".")[2]
-        show(stage, array, STAGES[stage] if block in (None, "0") or first != "h" else "")
-
-    print("\nhow much each part adds to the residual stream (root mean square of its rows)")
+    seen = lm.model.trace(tokens, "*")
+    print()
+    show("embed", seen["embed"], STAGES["embed"])
     for layer in range(lm.model.config.n_layers):
-        added = ", ".join(f"{part} {rms(seen[f'h.{layer}.{part}.out']):.3f}" for part in ("attn", "mlp"))
-        print(f"  block {layer}: {added}, stream {rms(seen[f'h.{layer}.resid']):.3f}")
+        print(f"\nblock {layer}")
+        for stage, meaning in STAGES.items():
+            if (name := f"h.{layer}.{stage}") in seen:
+                show(stage, seen[name], meaning if layer == 0 else "")
+    print()
+    for stage in ("ln_f", "logits"):
+        show(stage, seen[stage], STAGES[stage])
 
+    attention(seen, texts)
+    residual(seen, lm.model.config.n_layers)
     print("\nwhat comes next")
     for text, token, share in lm.next_tokens(args.text, k=5):
         print(f"  {share:6.1%}  {text!a} (id {token}, logit {seen['logits'][-1, token]:.3f})")
@@ -74,9 +76,30 @@ def random_model():
 
 
 def show(stage, array, meaning):
-    """One line: name, shape, statistics, meaning."""
-    numbers = f"mean {array.mean():+8.3f}  std {array.std():8.3f}  {array.min():+9.2f} to {array.max():+9.2f}"
-    print(f"  {stage:11}{list(array.shape)!s:12} {numbers}  {meaning}".rstrip())
+    """One line: name, shape, statistics of what is finite, meaning."""
+    finite = array[np.isfinite(array)]
+    numbers = (
+        f"mean {finite.mean():+8.3f}  std {finite.std():8.3f}  {finite.min():+9.2f} to {finite.max():+9.2f}"
+    )
+    print(f"  {stage:13}{list(array.shape)!s:13} {numbers}  {meaning}".rstrip())
+
+
+def attention(seen, texts):
+    """Where the last token looks, head by head."""
+    print(f"\nwhere the last token, {texts[-1]!a}, looks most")
+    for name, weights in seen.items():
+        if name.endswith(".attn.weights"):
+            last = weights[:, -1]  # [H, T]
+            heads = ", ".join(f"{texts[row.argmax()]!a}@{row.argmax()} {row.max():.0%}" for row in last)
+            print(f"  {name.removesuffix('.attn.weights')}: {heads}")
+
+
+def residual(seen, n_layers):
+    """How large what each part adds is, beside the stream it is added to."""
+    print("\nwhat each part adds to the residual stream (root mean square)")
+    for layer in range(n_layers):
+        added = ", ".join(f"{part} {rms(seen[f'h.{layer}.{part}.out']):.3f}" for part in ("attn", "mlp"))
+        print(f"  block {layer}: {added}, stream {rms(seen[f'h.{layer}.resid']):.3f}")
 
 
 def rms(array):

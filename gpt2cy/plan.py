@@ -92,7 +92,9 @@ class Plan:
         return self.available is None or self.memory["total"] <= self.available
 
     def advice(self) -> str:
-        """Return what to reduce where it does not fit."""
+        """Return what to reduce where it does not fit; nothing where it does."""
+        if self.available is None or self.fits:
+            return ""
         if self.memory["weights"] > self.available:
             return "the weights alone do not fit: reduce n_layers, n_embd or vocab_size"
         for batch in range(self.batch - 1, 0, -1):
@@ -153,7 +155,7 @@ def lines(plan: Plan) -> list[str]:
         "Memory": parts,
         "Fits": _fits(plan),
     }
-    if plan.machine is not None:
+    if plan.machine and plan.forward and plan.decode:
         threads = f"{plan.machine.n_threads} thread" + "s" * (plan.machine.n_threads > 1)
         speed = f"{plan.machine.peak:.0f} GFLOP/s, {plan.machine.bandwidth:.1f} GB/s"
         described["Machine"] = f"{threads}, {plan.machine.isa}: {speed}, as measured"

@@ -166,13 +166,13 @@ def _tokens(text, folder, config: GPTConfig):
             np.arange(min(_MOST_TOKENS, most)) * 7919 % config.vocab_size
         )  # a prime: all over the vocabulary
         return ids, f"{len(ids)} ids all over the vocabulary"
-    ids = find_tokenizer(folder, config.vocab_size).encode(TEXT if text is None else text)
+    read = find_tokenizer(folder, config.vocab_size).encode(TEXT if text is None else text)
     if text is None:
-        ids = ids[: min(_MOST_TOKENS, most)]
-    if not ids:
+        read = read[: min(_MOST_TOKENS, most)]
+    if not read:
         raise ValueError("text: expected at least one character")
-    _checks.length_fits("text", len(ids), 0, most)
-    return np.array(ids), f"{len(ids)} tokens of text"
+    _checks.length_fits("text", len(read), 0, most)
+    return np.array(read), f"{len(read)} tokens of text"
 
 
 # ---- against itself ------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ def _why_no_transformers(checkpoint, path):
 
 def _transformers(path, tokens):
     """Logits [T, V] by transformers, in float32."""
-    import torch
-    import transformers
+    import torch  # type: ignore  # as transformers, may not be installed
+    import transformers  # type: ignore
 
     model = transformers.GPT2LMHeadModel.from_pretrained(path, local_files_only=True).float().eval()
     with torch.no_grad():

@@ -78,12 +78,15 @@ def test_trace_a_forward(run):
     assert "'A cat.': 6 tokens" in out and "'A'=65 ' '=32" in out
     for line in (
         r"embed +\[6, 64\]",
-        r"attn.qkv +\[6, 192\]",
+        r"attn.q +\[4, 6, 16\]",
+        r"attn.weights +\[4, 6, 6\]",
         r"mlp.hidden +\[6, 256\]",
         r"logits +\[6, 256\]",
     ):
         assert re.search(rf"^  {line} +mean [-+ .\d]+ std ", out, re.MULTILINE)
     assert re.search(r"^  ln_1 .*std +1\.0", out, re.MULTILINE)
+    assert re.search(r"^  attn.weights .* \+0.00 to +\+1.00  \[H, T, T\]: softmax", out, re.MULTILINE)
+    assert re.search(r"^  h.1: ('.+'@\d \d+%(, )?){4}$", out, re.MULTILINE)
     assert "block 1: attn " in out
     assert "the same bits as without looking: True" in out
 

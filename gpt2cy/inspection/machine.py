@@ -105,7 +105,7 @@ def _best(seconds, m, depth, columns, n_threads):
     """GFLOP/s of the fastest of some products [m, K] by [K, N]: at least three, for about `seconds`."""
     weights = raw.pack(np.broadcast_to(np.float32(0.01), (depth, columns)))
     rows, out = np.ones((m, depth), np.float32), np.empty((m, columns), np.float32)
-    samples: list[float] = []
+    samples = []
     begin = time.perf_counter()
     while len(samples) < 3 or time.perf_counter() - begin < seconds:
         start = time.perf_counter()

@@ -148,7 +148,7 @@ def profile(model, tokens, cache=None, *, last_only=False, seconds=1.0, machine=
 
 def timed(model, tokens, cache, last_only, seconds) -> tuple[list[Timed], int]:
     """Return the operations of a pass in order, with their times, and how many passes those are from."""
-    passes = []
+    passes: list[dict[str, float]] = []
     past = None if cache is None else cache.lengths
     clocked(model, tokens, cache, last_only)  # memory and threads are there from now on
     begin = time.perf_counter()

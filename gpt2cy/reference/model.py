@@ -47,7 +47,7 @@ def forward(config, params, tokens):
     array([[ 1., -1.,  0.],
            [-1.,  1.,  0.]])
     """
-    return trace(config, params, tokens)["logits"]
+    return _run(config, params, tokens)
 
 
 def trace(config, params, tokens):
@@ -73,21 +73,31 @@ def trace(config, params, tokens):
     >>> list(trace(config, params, [0, 1]))
     ['embed', 'ln_f', 'logits']
     """
+    steps = {}
+    _run(config, params, tokens, steps)
+    return steps
+
+
+def _run(config, params, tokens, steps=None):
+    """Return the logits; keep what lies between in `steps`, if there is one: it takes much more memory."""
     tokens = np.asarray(tokens)  # [..., T]
     positions = np.arange(tokens.shape[-1])  # [T]
     x = embedding(tokens, params["wte.weight"]) + embedding(positions, params["wpe.weight"])  # [..., T, C]
-    steps = {"embed": x}
+    if steps is not None:
+        steps["embed"] = x
     for layer in range(config.n_layers):
         scale = _attention_scale(config, layer)
         own = _block_params(config, params, layer)
-        inside = {}
+        inside = None if steps is None else {}
         x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)
-        steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
+        if steps is not None:
+            steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
     gamma, beta = params["ln_f.weight"], params.get("ln_f.bias", 0.0)  # [C]
     x = layernorm(x, gamma, beta, config.layer_norm_eps)  # [..., T, C]
-    steps["ln_f"] = x
-    steps["logits"] = linear(x, *_head(config, params))  # [..., T, V]
-    return steps
+    logits = linear(x, *_head(config, params))  # [..., T, V]
+    if steps is not None:
+        steps |= {"ln_f": x, "logits": logits}
+    return logits
 
 
 def _attention_scale(config, layer):
