@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LanguageModel.generate` and `.stream`: texts in, texts out.
 
-    texts -> ids            the tokenizer; an empty text begins behind the token that ends a document
-    settings                two more for a tokenizer: it ends at its end of text, and only ids with a token come
-    generate.run            as `GPT.generate`, with the text of each row
-    Stream                  the same loop for one row, which hands its text over as it comes
+texts -> ids            the tokenizer; an empty text begins behind the token that ends a document
+settings                two more for a tokenizer: it ends at its end of text, and only ids with a token come
+generate.run            as `GPT.generate`, with the text of each row
+Stream                  the same loop for one row, which hands its text over as it comes
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
     """The ids of the prompts, behind those of the cache; `one`: the argument was no list."""
     held = np.empty(0, np.int64) if cache is None else cache.tokens[0]
     found = [lm.encode(text, allow_special=allow_special) for text in texts]
-    prompts = [np.array(ids if ids or len(held) else lm.beginning(), np.int64) for ids in found]
+    prompts = [np.array(ids if ids or len(held) else lm._beginning(), np.int64) for ids in found]
     prompts = [np.concatenate([held, ids]) for ids in prompts]
     require_room(lm.model, ["text" if one else f"text[{i}]" for i in range(len(texts))], prompts, cache)
     return prompts
 
 
 def resolved(lm, sampling, settings, n_prompts):
-    """(a Sampling for each prompt, the keys of their random numbers), with what follows from the tokenizer."""
+    """(a Sampling for each prompt, the keys of their random numbers), fitted to the tokenizer."""
     chosen = per.per_prompt(sampling, settings, n_prompts)
     made: dict[int, object] = {}
     for item in chosen:
@@ -108,6 +108,6 @@ def fitted(lm, settings):
     if settings.vocab_limit is None:
         if tokenizer.vocab_size < lm.model.config.vocab_size:
             changes["vocab_limit"] = tokenizer.vocab_size
-        if gaps := lm.gaps():
+        if gaps := lm._gaps():
             changes["logit_bias"] = {**(settings.logit_bias or {}), **dict.fromkeys(gaps, -np.inf)}
     return settings.merged(**changes) if changes else settings
