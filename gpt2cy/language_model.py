@@ -188,9 +188,9 @@ class LanguageModel:
             Whether special tokens in a text are taken as such; see `Tokenizer.encode`.
         **settings
             Any setting of `Sampling`, one value for all texts or a list of one a text; see `GPT.generate`.
-            ``stop`` is a string or several that end a text and are no part of it. Unless `stop_ids` are given,
-            a text ends at the tokenizer's end of text. Unless `vocab_limit` is given, ids without a token do
-            not come.
+            ``stop`` is a string or several that end a text and are no part of it. Unless `stop_ids` are
+            given, a text ends at the tokenizer's end of text. Unless `vocab_limit` is given, ids without a
+            token do not come.
 
         Returns
         -------

@@ -65,7 +65,7 @@ def levels(prompts: list[np.ndarray], least_saved: int = LEAST_SAVED) -> list[li
     return found
 
 
-def parts(prompts, group, known):
+def parts(prompts: list[np.ndarray], group: list[int], known: int):
     """Cut a sorted group into runs whose id at `known` is the same; prompts that end there are one run."""
     runs: dict[int | None, list[int]] = {}
     for i in group:

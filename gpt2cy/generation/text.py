@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from gpt2cy import _checks
+from gpt2cy.cache import KVCache
 from gpt2cy.generation import settings as per
-from gpt2cy.generation.batch import Batch
+from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.generate import make_rows, private_cache, require_room, run
 from gpt2cy.generation.result import Generated
 
@@ -51,7 +52,7 @@ class Stream:
         Everything that came, when the last piece has been taken.
     """
 
-    def __init__(self, lm, rows, cache):
+    def __init__(self, lm, rows: list[Row], cache: KVCache | None):
         self._row = rows[0]
         self._batch = Batch(lm.model, rows, cache)
         self.seed = self._row.seed
@@ -89,7 +90,7 @@ def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
     return prompts
 
 
-def resolved(lm, sampling, settings, n_prompts):
+def resolved(lm, sampling, settings: dict, n_prompts: int):
     """(a Sampling for each prompt, the keys of their random numbers), fitted to the tokenizer."""
     chosen = per.per_prompt(sampling, settings, n_prompts)
     made: dict[int, object] = {}
