@@ -138,7 +138,7 @@ class LanguageModel:
         True
         """
         k = _checks.integer("k", k, 1, len(self._known))
-        ids = self.encode(text, allow_special=allow_special) or self._beginning()
+        ids = self.encode(text, allow_special=allow_special) or self.beginning()
         _checks.length_fits("text", len(ids), 0, self.model.config.block_size)
         logits = self.model.next_logits(ids)[self._known]  # [V without padding]
         if not np.isfinite(logits).all():
@@ -254,8 +254,23 @@ class LanguageModel:
 
         return texts.stream(self, text, sampling, cache, allow_special, settings)
 
-    def _beginning(self) -> list[int]:
-        """The id that a document begins behind."""
+    def beginning(self) -> list[int]:
+        """Return the ids that a document begins behind: of the token that ends the one before.
+
+        Raises
+        ------
+        ValueError
+            Where the tokenizer has no such token.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer()).beginning()
+        Traceback (most recent call last):
+        ValueError: text: expected at least one character; the tokenizer has no eos to begin from
+        """
         if self.tokenizer.eos_id is None:
             raise ValueError("text: expected at least one character; the tokenizer has no eos to begin from")
         return [self.tokenizer.eos_id]

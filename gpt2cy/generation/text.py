@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpt2cy import _checks
-from gpt2cy.cache import KVCache
 from gpt2cy.generation import settings as per
-from gpt2cy.generation.batch import Batch, Row
+from gpt2cy.generation.batch import Batch
 from gpt2cy.generation.generate import make_rows, private_cache, require_room, run
 from gpt2cy.generation.result import Generated
+from gpt2cy.generation.sampling import Sampling
 
 
 def generate(lm, text, sampling, cache, progress, allow_special, settings) -> Generated | list[Generated]:
@@ -52,11 +52,14 @@ class Stream:
         Everything that came, when the last piece has been taken.
     """
 
-    def __init__(self, lm, rows: list[Row], cache: KVCache | None):
+    seed: int
+    result: Generated | None
+
+    def __init__(self, lm, rows, cache):
         self._row = rows[0]
         self._batch = Batch(lm.model, rows, cache)
         self.seed = self._row.seed
-        self.result: Generated | None = None
+        self.result = None
 
     def __iter__(self):
         return self
@@ -84,7 +87,7 @@ def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
     """The ids of the prompts, behind those of the cache; `one`: the argument was no list."""
     held = np.empty(0, np.int64) if cache is None else cache.tokens[0]
     found = [lm.encode(text, allow_special=allow_special) for text in texts]
-    prompts = [np.array(ids if ids or len(held) else lm._beginning(), np.int64) for ids in found]
+    prompts = [np.array(ids if ids or len(held) else lm.beginning(), np.int64) for ids in found]
     prompts = [np.concatenate([held, ids]) for ids in prompts]
     require_room(lm.model, ["text" if one else f"text[{i}]" for i in range(len(texts))], prompts, cache)
     return prompts
@@ -93,7 +96,7 @@ def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
 def resolved(lm, sampling, settings: dict, n_prompts: int):
     """(a Sampling for each prompt, the keys of their random numbers), fitted to the tokenizer."""
     chosen = per.per_prompt(sampling, settings, n_prompts)
-    made: dict[int, object] = {}
+    made: dict[int, Sampling] = {}
     for item in chosen:
         if id(item) not in made:
             made[id(item)] = fitted(lm, item)
