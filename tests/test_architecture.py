@@ -160,7 +160,7 @@ def optional_libraries_stay_in_their_adapters(name, imports, source):
 
 
 def only_kernels_are_parallel(name, imports, source):
-    allowed = {"gpt2cy.kernels.gemm", "gpt2cy.kernels.attention", "gpt2cy.kernels.rows"}
+    allowed = {f"gpt2cy.kernels.{name}" for name in ("gemm", "attention", "rows", "logits")}
     if name not in allowed:
         return {item for item in imports if within(item, "cython.parallel", "openmp")}
 

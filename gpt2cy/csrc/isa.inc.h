@@ -25,6 +25,8 @@
 
 #include "attention.inc.h"
 
+#include "logits.inc.h"
+
 const g2_table PASTE(g2_table, G2_ISA) = {
     .name = TEXT(G2_ISA),
     .fused = G2_FUSED,
@@ -37,4 +39,7 @@ const g2_table PASTE(g2_table, G2_ISA) = {
     .softmax = NAMED(softmax),
     .activation = NAMED(activation),
     .exp = NAMED(exp),
+    .argmax = NAMED(argmax),
+    .statistics = NAMED(statistics),
+    .top = NAMED(top),
 };

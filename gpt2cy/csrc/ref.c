@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "coefficients.h"
+#include "order.h"
 #include "table.h"
 
 static float maximum(float a, float b) { return a > b ? a : b; }
@@ -190,6 +191,56 @@ static void attention_ref(const g2_attention *a) {
     for (int64_t i = 0; i < a->n_queries; i++) attend(a, i);
 }
 
+static int64_t argmax_ref(const float *x, int64_t n, float *max) {
+    int64_t best = 0;
+    int sound = 1, something = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sound &= x[i] < INFINITY;
+        something |= x[i] > -INFINITY;
+        if (x[i] > x[best]) best = i;
+    }
+    *max = sound && something ? x[best] + 0.0f : NAN;
+    return !sound ? G2_NOT_FINITE : !something ? G2_NOTHING : best;
+}
+
+static double wide_sum(double *lane) {
+    for (int width = G2_LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) lane[i] = lane[i] + lane[i + width];
+    return lane[0];
+}
+
+static void statistics_ref(const float *x, int64_t n, int64_t target, g2_statistics *out) {
+    *out = (g2_statistics){NAN, NAN, NAN, 0, -1, 0.0f, NAN};
+    out->argmax = argmax_ref(x, n, &out->max);
+    if (out->argmax < 0) return;
+    double total[G2_LANES] = {0}, moment[G2_LANES] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        float d = maximum(x[i] - out->max, G2_LOWEST_DIFFERENCE), e = exp_ref(d);
+        total[i % G2_LANES] += (double)e;
+        moment[i % G2_LANES] += (double)(e * -d);
+    }
+    g2_conclude(out, wide_sum(total), wide_sum(moment));
+    if (target < 0) return;
+    out->logprob = g2_logprob(x[target], out->max, out->log_total);
+    out->rank = 0;
+    for (int64_t i = 0; i < n; i++) out->rank += g2_before(x, i, target);
+}
+
+static int64_t top_ref(const float *x, int64_t n, int64_t k, int64_t *ids) {
+    float max;
+    int64_t found = 0;
+    if (argmax_ref(x, n, &max) < 0) return 0;
+    for (int64_t i = 0; i < n; i++) { /* the best so far, in order: i goes before the first that is less */
+        int64_t j = found;
+        while (j > 0 && x[ids[j - 1]] < x[i]) j--;
+        if (j == k) continue;
+        if (found < k) found++;
+        memmove(ids + j + 1, ids + j, (size_t)(found - 1 - j) * sizeof *ids);
+        ids[j] = i;
+    }
+    return found;
+}
+
 const g2_table g2_table_ref = {
     .name = "ref",
     .fused = 1,
@@ -202,4 +253,7 @@ const g2_table g2_table_ref = {
     .softmax = softmax_ref,
     .activation = activation_ref,
     .exp = exp_array_ref,
+    .argmax = argmax_ref,
+    .statistics = statistics_ref,
+    .top = top_ref,
 };

@@ -7,7 +7,8 @@
  * Rules that every instruction set keeps (design of the bits: docs/numerics.md)
  *   v_max(a, b)    a > b ? a : b, so b where either is NaN
  *   v_head(n,x,y)  lanes below n from x, the others from y: selection, never arithmetic
- *   lanes16        16 partial results, lane i of elements i, i+16, ...; joined by 8, 4, 2, 1 */
+ *   lanes16        16 partial results, lane i of elements i, i+16, ...; joined by 8, 4, 2, 1
+ *   v_bits(mask)   bit i for lane i of a comparison;  v_wide_low, v_wide_high: half the lanes as doubles */
 #ifndef G2_SIMD_H
 #define G2_SIMD_H
 
@@ -23,6 +24,7 @@
 typedef float vf __attribute__((vector_size(4 * G2_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * G2_VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * G2_VL))); /* wraps; shifts of it are defined */
+typedef double vd __attribute__((vector_size(4 * G2_VL)));   /* half as many */
 typedef float vf_memory __attribute__((vector_size(4 * G2_VL), aligned(4), may_alias));
 
 INLINE vf v_load(const float *p) { return *(const vf_memory *)p; }
@@ -41,6 +43,9 @@ INLINE vf v_head(int64_t n, vf x, vf y) { return (vf)_mm512_mask_blend_ps(first_
 INLINE vf v_load_head(const float *p, int64_t n) { return (vf)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 INLINE void v_store_head(float *p, vf v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
 INLINE vf v_times_power_of_two(vf y, vf n) { return (vf)_mm512_scalef_ps((__m512)y, (__m512)n); }
+INLINE unsigned v_bits(vi mask) { return _mm512_movepi32_mask((__m512i)mask); }
+INLINE vd v_wide_low(vf v) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)); }
+INLINE vd v_wide_high(vf v) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1)); }
 
 #else
 
@@ -51,16 +56,25 @@ INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf v_blend(vi mask, vf yes, vf no) {
     return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
 }
+INLINE unsigned v_bits(vi mask) { return (unsigned)_mm256_movemask_ps((__m256)mask); }
+INLINE vd v_wide_low(vf v) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v)); }
+INLINE vd v_wide_high(vf v) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1)); }
 #elif defined(G2_NEON)
 #include <arm_neon.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 INLINE vf v_max(vf a, vf b) { return v_blend(a > b, a, b); }
+INLINE unsigned v_bits(vi mask) { return vaddvq_u32((uint32x4_t)(mask & (vi){1, 2, 4, 8})); }
+INLINE vd v_wide_low(vf v) { return (vd)vcvt_f64_f32(vget_low_f32((float32x4_t)v)); }
+INLINE vd v_wide_high(vf v) { return (vd)vcvt_high_f64_f32((float32x4_t)v); }
 #else /* SSE2, which has no fused multiply-add: rounds twice, and so stands outside the promise */
 #include <emmintrin.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
 INLINE vf v_blend(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+INLINE unsigned v_bits(vi mask) { return (unsigned)_mm_movemask_ps((__m128)mask); }
+INLINE vd v_wide_low(vf v) { return (vd)_mm_cvtps_pd((__m128)v); }
+INLINE vd v_wide_high(vf v) { return (vd)_mm_cvtps_pd(_mm_movehl_ps((__m128)v, (__m128)v)); }
 #endif
 
 INLINE vf v_if_less(vf a, vf b, vf yes, vf no) { return v_blend(a < b, yes, no); }

@@ -78,6 +78,20 @@ typedef struct { /* up to `sliver` consecutive queries of one head of one sequen
 /* A transposed query sliver, the scores, and the output sums of one tile. */
 #define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_MAX_HEAD + G2_BLOCK + G2_MAX_HEAD))
 
+/* What argmax gives where there is no largest logit. */
+enum { G2_NOT_FINITE = -1 }; /* a NaN or +Inf is among them */
+enum { G2_NOTHING = -2 };    /* all are -Inf */
+
+typedef struct { /* of one row of logits; where it is not finite, argmax says why and the rest is NaN or -1 */
+    double log_sum_exp; /* natural logarithm */
+    double log_total;   /* of the sum of exp(x - max): log_sum_exp - max without its rounding */
+    double entropy;     /* in nats */
+    int64_t argmax;     /* the lowest id of the largest logit, or G2_NOT_FINITE or G2_NOTHING */
+    int64_t rank;       /* of the target: ids with a larger logit, or with an equal one and a lower id */
+    float max;
+    float logprob;      /* of the target */
+} g2_statistics;
+
 typedef struct g2_table {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
@@ -101,6 +115,14 @@ typedef struct g2_table {
     void (*softmax)(const float *x, float *y, int64_t rows, int64_t width);
     void (*activation)(int kind, const float *x, float *y, int64_t n);
     void (*exp)(const float *x, float *y, int64_t n);
+
+    /* One row of logits, 1 <= n < 2^31; -Inf among them counts for nothing.  The lowest id of the largest. */
+    int64_t (*argmax)(const float *x, int64_t n, float *max);
+    /* All of it; target -1: none. */
+    void (*statistics)(const float *x, int64_t n, int64_t target, g2_statistics *out);
+    /* ids[k] of the largest, by value and then by id; returns how many: fewer where n is, 0 where argmax is
+     * negative. */
+    int64_t (*top)(const float *x, int64_t n, int64_t k, int64_t *ids);
 } g2_table;
 
 /* Tables that this build holds, best last; NULL-terminated.  g2_supported says whether the

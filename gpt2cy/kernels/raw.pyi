@@ -3,7 +3,7 @@ from collections.abc import Iterable
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import disjoint_base
 
 from gpt2cy.kernels.packed import PackedMatrix
@@ -70,3 +70,15 @@ def activation(
     n_threads: int = 1,
     out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...
+
+STATISTICS: np.dtype[np.void]
+
+def statistics(
+    x: NDArray[np.float32],
+    targets: ArrayLike | None = None,
+    isa: str | None = None,
+    n_threads: int = 1,
+) -> NDArray[np.void]: ...
+def top(
+    x: NDArray[np.float32], k: int, isa: str | None = None, n_threads: int = 1
+) -> list[NDArray[np.int64]]: ...

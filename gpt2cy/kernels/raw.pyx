@@ -7,9 +7,12 @@ nothing below checks them.
 """
 import numpy as np
 
+from libc.stdint cimport int64_t
+
 from gpt2cy.kernels cimport attention as _attention
 from gpt2cy.kernels cimport dispatch
 from gpt2cy.kernels cimport gemm as _gemm
+from gpt2cy.kernels cimport logits as _logits
 from gpt2cy.kernels cimport rows as _rows
 from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.packed cimport PackedMatrix
@@ -22,6 +25,7 @@ from gpt2cy.kernels.table cimport (
     G2_RELU,
     g2_epilogue,
     g2_sequence,
+    g2_statistics,
 )
 from gpt2cy.kernels.threads cimport Team
 
@@ -222,3 +226,48 @@ def activation(const float[::1] x not None, kind, isa=None, int n_threads=1, out
         else:
             _rows.activation(&team, code, data, values, x.shape[0])
     return result
+
+
+def statistics(const float[:, ::1] x not None, targets=None, isa=None, int n_threads=1):
+    """Fields of g2_statistics, each [n], of logits [n, V]; targets [n] are ids, or -1 for none."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef Py_ssize_t n = x.shape[0], width = x.shape[1]
+    if n < 1 or width < 1:
+        raise ValueError("x: expected [n, V], not empty")
+    wanted = np.full(n, -1, np.int64) if targets is None else np.array(targets, np.int64)
+    if wanted.shape != (n,) or wanted.min() < -1 or wanted.max() >= width:
+        raise ValueError(f"targets: expected [{n}] of -1 to {width - 1}")
+    result = np.zeros(n, STATISTICS)
+    cdef const int64_t[::1] ids = wanted
+    cdef char[:, ::1] room = result.view(np.int8).reshape(n, -1)
+    cdef const float *data = &x[0, 0]
+    cdef const int64_t *of = &ids[0]
+    cdef g2_statistics *out = <g2_statistics *>&room[0, 0]
+    with nogil:
+        _logits.statistics(&team, data, n, width, of, out)
+    return result
+
+
+STATISTICS = np.dtype(
+    [("log_sum_exp", "f8"), ("log_total", "f8"), ("entropy", "f8"), ("argmax", "i8"), ("rank", "i8"),
+     ("max", "f4"), ("logprob", "f4")]
+)
+assert STATISTICS.itemsize == sizeof(g2_statistics)
+
+
+def top(const float[:, ::1] x not None, Py_ssize_t k, isa=None, int n_threads=1):
+    """For each row of x [n, V] the ids of its k largest logits, in their order: a list of arrays."""
+    cdef Team team = team_of(isa, n_threads)
+    cdef Py_ssize_t n = x.shape[0], width = x.shape[1]
+    if n < 1 or width < 1 or k < 1:
+        raise ValueError("x: expected [n, V], not empty; k: expected >= 1")
+    k = min(k, width)
+    best, counts = np.empty((n, k), np.int64), np.empty(n, np.int64)
+    cdef int64_t[:, ::1] ids_view = best
+    cdef int64_t[::1] found_view = counts
+    cdef const float *data = &x[0, 0]
+    cdef int64_t *ids = &ids_view[0, 0]
+    cdef int64_t *found = &found_view[0]
+    with nogil:
+        _logits.top(&team, data, n, width, k, ids, found)
+    return [best[i, :counts[i]] for i in range(n)]

@@ -52,6 +52,14 @@ cdef extern from "table.h" nogil:
         int64_t ld_out
         float *scratch
 
+    enum:
+        G2_NOT_FINITE, G2_NOTHING
+
+    ctypedef struct g2_statistics:
+        double log_sum_exp, log_total, entropy
+        int64_t argmax, rank
+        float max, logprob
+
     ctypedef struct g2_table:
         const char *name
         int fused, sliver
@@ -67,6 +75,9 @@ cdef extern from "table.h" nogil:
         void (*softmax)(const float *x, float *y, int64_t rows, int64_t width) noexcept nogil
         void (*activation)(int kind, const float *x, float *y, int64_t n) noexcept nogil
         void (*exp)(const float *x, float *y, int64_t n) noexcept nogil
+        int64_t (*argmax)(const float *x, int64_t n, float *max) noexcept nogil
+        void (*statistics)(const float *x, int64_t n, int64_t target, g2_statistics *out) noexcept nogil
+        int64_t (*top)(const float *x, int64_t n, int64_t k, int64_t *ids) noexcept nogil
 
 cdef extern from "layout.h" nogil:
     ctypedef struct g2_rows:

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One row of logits: its largest, its statistics, its first in order.
+ *
+ * Numbers: exp(x - max) is float32 (simd.h); the sums over a row are doubles in 16 lanes, lane i of elements i,
+ * i + 16, ...; lanes join as 8, 4, 2, 1.  Everything else is a comparison, whose result knows no order.
+ *
+ * Order: ids by their logit, the largest first, equal ones by id.  A part of it, its first k ids say, ends at a
+ * cut: a value and a position.  The value is found by bisection, each step one pass that counts what is above a
+ * threshold; what is left between two thresholds in the end is little enough to be sorted.  Nothing is sorted
+ * as a whole, and nothing depends on how the logits are distributed but the number of steps. */
+#include "order.h"
+
+enum { STRETCH = 1024 };  /* elements between two looks at the maximum */
+enum { FEW = 64 };        /* elements that are sorted */
+enum { VALUE_STEPS = 16 }; /* bisections of values; after them of bit patterns, which end within 32 more */
+
+INLINE vf tail_load(const float *x, int64_t n, float missing) {
+    return v_head(n, v_load_head(x, n), v_splat(missing));
+}
+
+FUNCTION int64_t NAMED(argmax)(const float *x, int64_t n, float *max) {
+    const float infinite = __builtin_inff();
+    float best = -infinite;
+    int64_t stretch = 0;
+    vi sound = ~(vi){0};
+    for (int64_t start = 0; start < n; start += STRETCH) {
+        const int64_t end = n - start < STRETCH ? n : start + STRETCH;
+        vf top = v_splat(-infinite);
+        int64_t i = start;
+        for (; i + 4 * G2_VL <= end; i += 4 * G2_VL) {
+            vf a = v_load(x + i), b = v_load(x + i + G2_VL);
+            vf c = v_load(x + i + 2 * G2_VL), d = v_load(x + i + 3 * G2_VL);
+            sound &= (a < infinite) & (b < infinite) & (c < infinite) & (d < infinite);
+            top = v_max(v_max(v_max(a, b), v_max(c, d)), top);
+        }
+        for (; i < end; i += G2_VL) {
+            vf v = end - i < G2_VL ? tail_load(x + i, end - i, -infinite) : v_load(x + i);
+            sound &= v < infinite;
+            top = v_max(v, top);
+        }
+        for (int lane = 0; lane < G2_VL; lane++)
+            if (top[lane] > best) best = top[lane], stretch = start;
+    }
+    *max = __builtin_nanf("");
+    if (v_bits(sound) != (1u << G2_VL) - 1) return G2_NOT_FINITE;
+    if (best == -infinite) return G2_NOTHING;
+    while (stretch < n - 1 && x[stretch] != best) stretch++;
+    *max = x[stretch] + 0.0f; /* neither -0 nor a subnormal */
+    return stretch;
+}
+
+/* ---- sums over a row in double ----------------------------------------------------------- */
+
+typedef struct { vd r[2 * G2_REGISTERS]; } wide16; /* lane i of elements i, i + 16, ... */
+
+INLINE void wide_add(wide16 *sum, int j, vf v) {
+    sum->r[2 * j] = sum->r[2 * j] + v_wide_low(v);
+    sum->r[2 * j + 1] = sum->r[2 * j + 1] + v_wide_high(v);
+}
+INLINE double wide_sum(const wide16 *sum) {
+    double lane[G2_LANES];
+    memcpy(lane, sum, sizeof lane);
+    for (int width = G2_LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) lane[i] = lane[i] + lane[i + width];
+    return lane[0];
+}
+
+/* How many of the row are above t, and how many below. */
+INLINE int64_t lanes_count(vi count) {
+    int64_t sum = 0;
+    for (int lane = 0; lane < G2_VL; lane++) sum += count[lane];
+    return sum;
+}
+FUNCTION int64_t NAMED(count_above)(const float *x, int64_t n, float t) {
+    vi count = {0};
+    int64_t i = 0;
+    for (; i + G2_VL <= n; i += G2_VL) count -= v_load(x + i) > t;
+    if (i < n) count -= tail_load(x + i, n - i, -__builtin_inff()) > t;
+    return lanes_count(count);
+}
+FUNCTION int64_t NAMED(count_below)(const float *x, int64_t n, float t) {
+    vi count = {0};
+    int64_t i = 0;
+    for (; i + G2_VL <= n; i += G2_VL) count -= v_load(x + i) < t;
+    if (i < n) count -= tail_load(x + i, n - i, __builtin_inff()) < t;
+    return lanes_count(count);
+}
+
+FUNCTION void NAMED(statistics)(const float *x, int64_t n, int64_t target, g2_statistics *out) {
+    const double nan = __builtin_nan("");
+    *out = (g2_statistics){nan, nan, nan, 0, -1, 0.0f, __builtin_nanf("")};
+    out->argmax = NAMED(argmax)(x, n, &out->max);
+    if (out->argmax < 0) return;
+    const vf max = v_splat(out->max), lowest = v_splat(G2_LOWEST_DIFFERENCE);
+    wide16 total = {0}, moment = {0};
+    int64_t i = 0;
+    for (; i + G2_LANES <= n; i += G2_LANES)
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+            vf d = v_max(v_load(x + i + j * G2_VL) - max, lowest), e = v_exp(d);
+            wide_add(&total, j, e);
+            wide_add(&moment, j, e * -d);
+        }
+    if (i < n)
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) { /* what is not there adds 0 to its lane */
+            vf d = v_max(group_load(x + i, n - i, j, -__builtin_inff()) - max, lowest), e = v_exp(d);
+            wide_add(&total, j, e);
+            wide_add(&moment, j, e * -d);
+        }
+    g2_conclude(out, wide_sum(&total), wide_sum(&moment));
+    if (target < 0) return;
+    out->logprob = g2_logprob(x[target], out->max, out->log_total);
+    out->rank = target - NAMED(count_below)(x, target, x[target])
+                + NAMED(count_above)(x + target, n - target, x[target]);
+}
+
+/* ---- a part of the order ----------------------------------------------------------------- */
+
+typedef struct { /* what is in: larger values, and this one up to that position */
+    float value;
+    int64_t at;
+} cut;
+
+/* What of the row is above t: how many, and the sum of their weights.  Without weights each counts 1. */
+typedef struct { int64_t count; double weight; } share;
+
+INLINE void share_add(vi *count, vd *sum, vf x, vf w, float t) {
+    vi above = x > t;
+    *count -= above;
+    vf in = v_if_less(v_splat(t), x, w, v_splat(0.0f));
+    *sum = *sum + v_wide_low(in) + v_wide_high(in);
+}
+FUNCTION share NAMED(share_above)(const float *x, const float *w, int64_t n, float t) {
+    share s;
+    if (!w) {
+        s.count = NAMED(count_above)(x, n, t);
+        s.weight = (double)s.count;
+        return s;
+    }
+    vi count = {0};
+    vd sum = {0}, other = {0};
+    int64_t i = 0;
+    for (; i + 2 * G2_VL <= n; i += 2 * G2_VL) {
+        share_add(&count, &sum, v_load(x + i), v_load(w + i), t);
+        share_add(&count, &other, v_load(x + i + G2_VL), v_load(w + i + G2_VL), t);
+    }
+    for (; i < n; i += G2_VL) {
+        int64_t left = n - i < G2_VL ? n - i : G2_VL;
+        share_add(&count, &sum, tail_load(x + i, left, -__builtin_inff()), tail_load(w + i, left, 0.0f), t);
+    }
+    sum = sum + other;
+    s.count = lanes_count(count);
+    s.weight = 0;
+    for (int lane = 0; lane < G2_VL / 2; lane++) s.weight += sum[lane];
+    return s;
+}
+
+/* Smallest value that is not -Inf; +Inf where there is none. */
+FUNCTION float NAMED(smallest)(const float *x, int64_t n) {
+    const float infinite = __builtin_inff();
+    vf least = v_splat(infinite);
+    for (int64_t i = 0; i < n; i += G2_VL) {
+        vf v = n - i < G2_VL ? tail_load(x + i, n - i, infinite) : v_load(x + i);
+        least = v_if_less(v_splat(-infinite), v, v_if_less(v, least, v, least), least);
+    }
+    float found = infinite;
+    for (int lane = 0; lane < G2_VL; lane++)
+        if (least[lane] < found) found = least[lane];
+    return found;
+}
+
+/* Positions, in their order, of values above `low`, or equal to it where `with`, and at most `high`;
+ * no more than `room` of them. */
+FUNCTION int64_t NAMED(collect)(const float *x, int64_t first, int64_t end, float low, int with, float high,
+                                int64_t *at, int64_t room) {
+    int64_t found = 0;
+    for (int64_t i = first; i < end; i += G2_VL) {
+        vf v = end - i < G2_VL ? tail_load(x + i, end - i, __builtin_nanf("")) : v_load(x + i);
+        for (unsigned in = v_bits((with ? v >= low : v > low) & (v <= high)); in; in &= in - 1) {
+            if (found == room) return found;
+            at[found++] = i + __builtin_ctz(in);
+        }
+    }
+    return found;
+}
+
+/* A number for each float32, in their order; -0 is 0. */
+INLINE int32_t order_of(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >= 0 ? bits : (int32_t)(0x80000000u - (uint32_t)bits);
+}
+INLINE float with_order(int32_t order) {
+    int32_t bits = order >= 0 ? order : (int32_t)(0x80000000u - (uint32_t)order);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+/* A value between two others that are not neighbours. */
+INLINE float between(float low, float high, int step) {
+    float middle = 0.5f * low + 0.5f * high;
+    if (step < VALUE_STEPS && low < middle && middle < high) return middle;
+    int64_t a = order_of(low), b = order_of(high);
+    return with_order((int32_t)(a + (b - a) / 2));
+}
+
+/* The cut after as many of the equal values `value` as it takes: one is in if the weight before it is below
+ * `bound`; of the first that is so. */
+INLINE cut cut_among_equals(const float *x, const float *w, int64_t n, float value, double before, double bound) {
+    cut found = {value, -1};
+    for (int64_t i = 0; i < n && before < bound; i++)
+        if (x[i] == value) found.at = i, before += w ? (double)w[i] : 1.0;
+    return found;
+}
+
+/* The first of the order whose weights reach `bound`: an id is in if the weight of those before it is below.
+ * bound > 0, and not above the weight of the row; max is its maximum. */
+FUNCTION cut NAMED(find_cut)(const float *x, const float *w, int64_t n, float max, double bound) {
+    float low = -__builtin_inff(), high = max; /* above low is bound or more, above high is less */
+    share above_low = NAMED(share_above)(x, w, n, low), above_high = {0, 0.0};
+    if (above_low.weight < bound) return cut_among_equals(x, w, n, low, above_low.weight, bound);
+    for (int step = -1; above_low.count - above_high.count > FEW; step++) {
+        if (step >= 0 && order_of(high) - (int64_t)order_of(low) <= 1)
+            return cut_among_equals(x, w, n, high, above_high.weight, bound);
+        float middle = step < 0 ? NAMED(smallest)(x, n) : between(low, high, step);
+        share above = NAMED(share_above)(x, w, n, middle);
+        if (above.weight >= bound) low = middle, above_low = above;
+        else if (step < 0) return cut_among_equals(x, w, n, middle, above.weight, bound);
+        else high = middle, above_high = above;
+    }
+    int64_t at[FEW], found = NAMED(collect)(x, 0, n, low, 0, high, at, FEW);
+    g2_sort(x, at, found);
+    double before = above_high.weight;
+    int64_t last = 0;
+    for (int64_t i = 0; i < found && before < bound; i++) last = at[i], before += w ? (double)w[last] : 1.0;
+    return (cut){x[last], last};
+}
+
+FUNCTION int64_t NAMED(top)(const float *x, int64_t n, int64_t k, int64_t *ids) {
+    float max;
+    if (k > n) k = n;
+    if (k < 1 || NAMED(argmax)(x, n, &max) < 0) return 0;
+    cut last = NAMED(find_cut)(x, NULL, n, max, (double)k);
+    int64_t found = NAMED(collect)(x, 0, last.at + 1, last.value, 1, max, ids, k);
+    found += NAMED(collect)(x, last.at + 1, n, last.value, 0, max, ids + found, k - found);
+    g2_sort(x, ids, found);
+    return found;
+}
