@@ -131,7 +131,7 @@ cdef class GPT:
         cdef Block block, last = self.blocks[len(self.blocks) - 1]
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         if scores is not None:
-            nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, self.lm_head))
+            nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
         w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
         if slots is None:

@@ -26,7 +26,7 @@ def score_rows(GPT model not None, list sequences not None, caches, list firsts 
 
     Returns
     -------
-    table : ndarray of `gpt2cy.layers.head.STATISTICS`, [n]
+    table : ndarray of `gpt2cy.kernels.logits.STATISTICS_DTYPE`, [n]
     top_ids : ndarray of int64, [n, top]
     top_logits : ndarray of float32, [n, top]
     """

@@ -317,12 +317,13 @@ def score_batch(model, pieces: list[Piece], done: list[int], caches, top: int, l
     for piece in pieces:
         begin, end = end, end + len(piece.targets)
         part = table[begin:end]
-        if not part["finite"].all():
-            at = piece.position + piece.start + int(part["finite"].argmin())
+        if (part["argmax"] < 0).any():
+            at = piece.position + piece.start + int((part["argmax"] < 0).argmax())
             raise FloatingPointError(
                 f"{piece.name}: the logits before token {at} are not finite; are the model's weights?"
             )
-        log_sum_exp = part["log_sum_exp"][:, None]
+        # As the kernel does for the token itself, step by step, so that its bits are the same among these.
+        below = top_logits[begin:end].astype(np.float64) - part["max"].astype(np.float64)[:, None]
         scores.append(
             TokenScores(
                 piece.targets.copy(),
@@ -331,7 +332,7 @@ def score_batch(model, pieces: list[Piece], done: list[int], caches, top: int, l
                 part["rank"].copy(),
                 part["argmax"].copy(),
                 top_ids[begin:end].copy(),
-                (top_logits[begin:end] - log_sum_exp).astype(np.float32),
+                (below - part["log_total"][:, None]).astype(np.float32),
             )
         )
     return scores

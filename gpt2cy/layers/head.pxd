@@ -10,8 +10,8 @@ cdef class Scores:
     cdef readonly list firsts       # of each sequence, the first row that is scored
     cdef readonly Py_ssize_t n      # rows scored
     cdef readonly object table, top_ids, top_logits
-    cdef object targets
+    cdef object targets, found
     cdef Py_ssize_t limit
-    cdef Py_ssize_t rows_at_once(self, Py_ssize_t vocab) noexcept
-    cdef size_t nbytes(self, const Team *team, Linear head) noexcept
+    cdef Py_ssize_t rows_at_once(self) noexcept
+    cdef size_t nbytes(self, const Team *team, Py_ssize_t width) noexcept
     cdef int run(self, Workspace w, Linear head, const float *x) except -1
