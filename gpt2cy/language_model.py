@@ -165,11 +165,11 @@ class LanguageModel:
         stride : int, optional
             How far the windows are apart; see `GPT.token_logprobs`.
         bos : bool
-            Whether the token that ends a document is put before the text, so that the first token has something
-            before it and is scored too. False scores each token after the first.
+            Whether the token that ends a document is put before the text, so that the first token has
+            something before it and is scored too. False scores each token after the first.
         vocab_limit : int, optional
-            Only ids below it have a share of the probability. None means all of the model's, also rows that pad
-            its vocabulary, as transformers counts them; ``tokenizer.vocab_size`` leaves those out.
+            Only ids below it have a share of the probability. None means all of the model's, also rows that
+            pad its vocabulary, as transformers counts them; ``tokenizer.vocab_size`` leaves those out.
         allow_special : bool
             Whether special tokens in the text are taken as such; see `Tokenizer.encode`.
 
@@ -181,7 +181,8 @@ class LanguageModel:
         Raises
         ------
         TypeError, ValueError
-            When an argument is of the wrong kind or out of range, a text is empty, or there is no token for `bos`.
+            When an argument is of the wrong kind or out of range, a text is empty, or there is no token for
+            `bos`.
         FloatingPointError
             When logits are not finite.
 
@@ -223,8 +224,8 @@ class LanguageModel:
         answers : list of str
             None of them empty. A token that holds characters of both belongs to the answer.
         by : {"logprob", "per_token", "per_character"}
-            What makes an answer the best: the probability of all its tokens, or its logarithm over their number,
-            or over the number of characters.
+            What makes an answer the best: the probability of all its tokens, or its logarithm over their
+            number, or over the number of characters.
         vocab_limit, allow_special
             As `score`.
 
@@ -235,8 +236,8 @@ class LanguageModel:
         Raises
         ------
         TypeError, ValueError
-            When an argument is of the wrong kind or out of range, an answer is empty or has more tokens than the
-            model has positions, or the prompt is empty and there is no token to begin from.
+            When an argument is of the wrong kind or out of range, an answer is empty or has more tokens than
+            the model has positions, or the prompt is empty and there is no token to begin from.
         FloatingPointError
             When logits are not finite.
 
@@ -258,9 +259,7 @@ class LanguageModel:
         """
         from gpt2cy.generation import comparison
 
-        return comparison.compare(
-            self.model, self.tokenizer, prompt, answers, by, vocab_limit, allow_special
-        )
+        return comparison.compare(self.model, self.tokenizer, prompt, answers, by, vocab_limit, allow_special)
 
     def _beginning(self):
         if self.tokenizer.eos_id is None:

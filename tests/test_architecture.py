@@ -134,7 +134,8 @@ def the_core_knows_no_tools(name, imports, source):
     if name == "gpt2cy.model":
         doors = set(cython_imports("\n".join(re.findall(r"^ +from .*", source, re.MULTILINE))))
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
-        imports = imports - ({item for item in doors if within(item, "gpt2cy.weights")} - outside)
+        above = {item for item in doors if within(item, "gpt2cy.weights", "gpt2cy.generation")}
+        imports = imports - (above - outside)
     if within(name, *CORE):
         files = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
         return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & files
@@ -201,6 +202,7 @@ RULES = {
         ("gpt2cy.model", "import json"),
         ("gpt2cy.model", "from gpt2cy import weights"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
+        ("gpt2cy.model", "from gpt2cy.generation import scoring"),
         ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
     ],

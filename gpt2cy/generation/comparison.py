@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which answer a model finds likeliest behind a prompt.
 
-The text of prompt and answer is encoded once, as a whole, and split by character offsets: tokens that hold a
-character of the answer are the answer's.  Whitespace at the end of a prompt belongs to the answer, for GPT-2's
-tokens have it before a word.
+The text of prompt and answer is encoded once, as a whole, and split by character offsets: tokens that hold
+a character of the answer are the answer's.  Whitespace at the end of a prompt belongs to the answer, since
+GPT-2's tokens have it before a word.
 """
 
 import warnings
@@ -74,8 +74,11 @@ class Comparison:
 
     def to_dict(self) -> dict:
         """Return everything as dicts, lists, strings and numbers, with the position of the best answer."""
-        answers = [{**asdict(a), "tokens": list(a.tokens), "token_logprobs": list(a.token_logprobs)} for a in self.answers]
-        return {"prompt": self.prompt, "by": self.by, "best": self.answers.index(self.best), "answers": answers}
+        best = self.answers.index(self.best)
+        answers = [asdict(answer) for answer in self.answers]
+        for answer in answers:
+            answer |= {name: list(answer[name]) for name in ("tokens", "token_logprobs")}
+        return {"prompt": self.prompt, "by": self.by, "best": best, "answers": answers}
 
 
 def split(tokenizer, prompt: str, answer: str, allow_special: bool) -> tuple[list[int], int]:

@@ -2,9 +2,10 @@
 """Score: a text, token by token, with what a model expected in each place.
 
     score_texts     texts -> ids with offsets -> scoring.score_windows -> Score
-    Score           columns (arrays), rows (ScoredToken), words, sums; pictures are drawn by gpt2cy.inspection.scores
+    Score           columns (arrays), rows (ScoredToken), words, sums; gpt2cy.inspection.scores draws pictures
 """
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -56,8 +57,8 @@ class ScoredWord(NamedTuple):
 class Score:
     """A text and, for each of its tokens, what the model expected in its place.
 
-    ``len(score)``, ``score[i]`` and iteration give rows, `ScoredToken`. The attributes are columns. A first token
-    that has nothing before it is not scored: nan among the floats, -1 among the ranks, None in a row.
+    ``len(score)``, ``score[i]`` and iteration give rows, `ScoredToken`. The attributes are columns. A first
+    token that has nothing before it is not scored: nan among the floats, -1 among the ranks, None in a row.
 
     Attributes
     ----------
@@ -95,7 +96,7 @@ class Score:
     [('t', 0, True), ('o', 1, False), (' ', 2, False), ('b', 3, False), ('e', 4, False)]
     >>> len(score[1].top), [word.text for word in score.words()]
     (2, ['to', 'be'])
-    >>> score.bits == sum(token.surprisal for token in score if token.surprisal is not None)
+    >>> abs(score.bits - sum(token.surprisal for token in score if token.surprisal is not None)) < 1e-9
     True
     """
 
@@ -154,10 +155,10 @@ class Score:
     def words(self) -> list[ScoredWord]:
         """Return the text's words with the sums of their tokens.
 
-        A word is what whitespace separates. Whitespace is counted with the word after it, where GPT-2's tokens
-        have it, and at the end of the text with the last word: so the words' sums are the text's. `start` and
-        `end` include it, `text` does not. Words that one token spans are one. A word of which a token is not
-        scored has None for its sums.
+        A word is what whitespace separates. Whitespace is counted with the word after it, where GPT-2's
+        tokens have it, and at the end of the text with the last word: so the words' sums are the text's.
+        `start` and `end` include it, `text` does not. Words that one token spans are one. A word of which a
+        token is not scored has None for its sums.
 
         Examples
         --------
@@ -169,7 +170,7 @@ class Score:
         [('to', 0, 2), ('be,', 2, 6), ('or', 6, 9), ('not', 9, 13)]
         """
         cuts = self._word_cuts()
-        return [self._word(first, end) for first, end in zip(cuts, cuts[1:], strict=False)]
+        return [self._word(first, end) for first, end in itertools.pairwise(cuts)]
 
     def _word_cuts(self):
         """Numbers of the tokens that begin a word, and the number of tokens."""
@@ -294,8 +295,11 @@ def score_texts(
         encoded.append(tokenizer.encode_with_offsets(text, allow_special=allow_special))
         if not encoded[-1][0]:
             raise ValueError(f"{name}: expected at least one character, got none")
+    if not encoded:
+        return []
+    sequences = [before + ids for ids, _ in encoded]
     scores = scoring.score_windows(
-        model, [before + ids for ids, _ in encoded], stride=stride, top=top, vocab_limit=vocab_limit, names=names
+        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names
     )
     return [
         Score(text, ids, offsets, found, tokenizer)

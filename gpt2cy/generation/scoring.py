@@ -6,8 +6,8 @@
         score_batch               one ragged pass of a moderate size
           score_rows              generation/rows: the model and its fused head
 
-A token is scored by the row of logits before it, so the last token of a sequence is never run.  Rows before the
-first token to be scored have no logits at all.
+A token is scored by the row of logits before it, so the last token of a sequence is never run.  Rows before
+the first token to be scored have no logits at all.
 """
 
 import math
@@ -163,7 +163,7 @@ def score_windows(
     pieces, counts = [], []
     for name, array in zip(names, arrays, strict=True):
         if block_size == 1 and len(array) > 1:
-            raise ValueError(f"{name}: expected one token, since a block_size of 1 has no room for one before it")
+            raise ValueError(f"{name}: expected one token, since a block_size of 1 has no room for two")
         found = [
             Piece(array[begin:end], first - begin, name, begin)
             for begin, end, first in windows(len(array), block_size, stride)
@@ -184,12 +184,15 @@ def score_many(model, sequences, starts=None, *, top=0, vocab_limit=None) -> lis
     arrays = _checks.token_sequences(sequences, model.config.vocab_size)
     if starts is None:
         starts = [1] * len(arrays)
+    elif not isinstance(starts, (Sequence, np.ndarray)):
+        raise TypeError(f"starts: expected a list of integers, got {type(starts).__name__}")
     elif len(starts) != len(arrays):
         raise ValueError(f"starts: expected {len(arrays)}, one a sequence, got {len(starts)}")
     pieces = []
     for i, (array, start) in enumerate(zip(arrays, starts, strict=True)):
         start = _checks.integer(f"starts[{i}]", start, 1, len(array))
-        _checks.length_fits(f"sequences[{i}] without its last token", len(array) - 1, 0, model.config.block_size)
+        name = f"sequences[{i}] without its last token"
+        _checks.length_fits(name, len(array) - 1, 0, model.config.block_size)
         pieces.append(Piece(array, start, f"sequences[{i}]", 0))
     return score_pieces(model, pieces, top, limit)
 
@@ -221,9 +224,8 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[Token
         outside = np.flatnonzero(piece.targets >= limit)
         if len(outside):
             at = piece.start + int(outside[0])
-            raise ValueError(
-                f"{piece.name}: id {piece.ids[at]} at [{piece.position + at}] is outside the vocab_limit of {limit}"
-            )
+            where = f"id {piece.ids[at]} at [{piece.position + at}]"
+            raise ValueError(f"{piece.name}: {where} is outside the vocab_limit of {limit}")
     scores = [empty(top)] * len(pieces)
     alone, shared = [], []
     for length, members in shared_prefixes(pieces):
@@ -236,7 +238,12 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[Token
             scores[i] = part
     caches = {}
     members = [(group, i) for group, (_, members) in enumerate(shared) for i in members]
-    for batch in packed(members, lambda item: len(pieces[item[1]].ids) - len(shared[item[0]][0]) + CACHE_ROWS):
+
+    def rows(member):
+        group, i = member
+        return len(pieces[i].ids) - len(shared[group][0]) + CACHE_ROWS
+
+    for batch in packed(members, rows):
         groups = dict.fromkeys(group for group, _ in batch)
         caches = {group: caches.get(group) for group in groups}
         run_prefixes(model, caches, [prefix for prefix, _ in shared])
@@ -307,7 +314,9 @@ def run_prefixes(model, caches: dict, prefixes: list) -> None:
         score_rows(model, ids, [caches[group] for group in batch], [len(row) for row in ids], nothing, 1, 0)
 
 
-def score_batch(model, pieces: list[Piece], done: list[int], caches, top: int, limit: int) -> list[TokenScores]:
+def score_batch(
+    model, pieces: list[Piece], done: list[int], caches, top: int, limit: int
+) -> list[TokenScores]:
     """Score pieces in one pass; of each the first `done` tokens are in its cache."""
     rows = [piece.ids[past:-1] for piece, past in zip(pieces, done, strict=True)]
     firsts = [piece.start - 1 - past for piece, past in zip(pieces, done, strict=True)]

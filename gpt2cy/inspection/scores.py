@@ -5,13 +5,14 @@
     LEVELS     surprisal in bits -> one of six colours, light to dark
     plot       needs matplotlib; the others need nothing
 
-The colours are ColorBrewer's YlOrBr (Cynthia Brewer, colorbrewer2.org): lightness alone tells them apart, so that
-they need no colour vision.  What is shown was written by anyone: HTML is escaped, and control characters, which could
-command a terminal, are spelled out.
+The colours are ColorBrewer's YlOrBr (Cynthia Brewer, colorbrewer2.org): lightness alone tells them apart, so
+that they need no colour vision.  What is shown was written by anyone: HTML is escaped, and control
+characters, which could command a terminal, are spelled out.
 """
 
 import html
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ class Level(NamedTuple):
 LEVELS = (
     Level(0.0, "#ffffd4", False, 230),
     Level(1.0, "#fee391", False, 222),
-    Level(2.0, "#fec44f", False, 221),
+    Level(2.0, "#fec44f", False, 214),
     Level(4.0, "#fe9929", False, 208),
     Level(8.0, "#d95f0e", True, 166),
     Level(12.0, "#993404", True, 88),
@@ -71,7 +72,7 @@ def level(bits: float) -> Level | None:
 
 def visible(text: str) -> str:
     """Return the text with control characters spelled out, but for the end of a line and the tabulator."""
-    return "".join(repr(c)[1:-1] if ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160 else c for c in text)
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
 
 
 def summary(score) -> str:
@@ -136,7 +137,8 @@ def html_page(score) -> str:
     """Return a page that needs no other file, and runs no script whatever the text is."""
     return (
         '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>Score</title>'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"</head><body>{html_fragment(score)}</body></html>\n"
     )
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
 
+from gpt2cy.kernels cimport logits as kernel
 from gpt2cy.kernels.gemm cimport matmul, matmul_scratch
-from gpt2cy.kernels.logits cimport statistics, top
 from gpt2cy.kernels.memory cimport rounded
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_epilogue, g2_packed, g2_statistics
 
@@ -88,10 +88,10 @@ cdef class Scores:
             rows = min(block, self.n - first)
             with nogil:
                 matmul(&w.team, x + first * width, width, rows, &columns, &e, scratch)
-                statistics(&w.team, logits, rows, self.limit, &targets[first],
-                           <g2_statistics *>&table[0] + first)
+                kernel.statistics(&w.team, logits, rows, self.limit, &targets[first],
+                                  <g2_statistics *>&table[0] + first)
                 if k > 0:
-                    top(&w.team, logits, rows, self.limit, k, &ids[first * k], &found[first])
+                    kernel.top(&w.team, logits, rows, self.limit, k, &ids[first * k], &found[first])
                     gather(logits, rows, self.limit, k, &ids[first * k], &found[first], &values[first * k])
             first += rows
         return 0

@@ -134,7 +134,7 @@ def test_top_is_the_order(isa, n, kind):
     x = np.stack([row(n, kind, seed) for seed in range(2)])
     for k in sorted({1, 2, n // 3 + 1, n - 1, n, n + 5} - {0}):
         for threads in (1, 2):
-            for found, logits in zip(raw.top(x, k, isa=isa, n_threads=threads), x):
+            for found, logits in zip(raw.top(x, k, isa=isa, n_threads=threads), x, strict=True):
                 assert found.tolist() == in_order(logits)[:k].tolist()
 
 
