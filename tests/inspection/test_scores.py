@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of scores: colours by surprisal, nothing lost of the text, and nothing in it that could do harm."""
+"""Pictures of scores: colours by surprisal, nothing lost of the text, and nothing in it that does harm."""
 
 import html.parser
 import io
