@@ -5,8 +5,8 @@
     python perf/score.py --python /path/to/a/python/that/has/transformers
 
 `forward` makes the logits of every position, `score` their log probabilities without keeping them
-(`GPT.token_logprobs`); `transformers` computes its loss from logits and labels. Ratios are to `forward` in the
-same round. Each is compared with gpt2cy.reference first.
+(`GPT.token_logprobs`); `transformers` computes its loss from logits and labels. Ratios are to `forward` in
+the same round. Each is compared with gpt2cy.reference first.
 """
 
 import dataclasses

@@ -157,7 +157,7 @@ for call in (model.token_logprobs, lambda ids: model.score_many([ids], top=5)):
     call(ids)
     print(status("VmHWM") - before)
 """
-    out = python(HEAD.partition("preset,")[0] + code, "gpt2", 1024, GPT2CY_NUM_THREADS="2")
+    out = python(HEAD.partition("preset,")[0] + code, "gpt2", 1024, timeout=300, GPT2CY_NUM_THREADS="2")
     print(out)
     assert max(map(int, out.split())) < 40e6
 

@@ -8,8 +8,8 @@ Run by hand, in an environment of its own::
 
 A file of logits holds ``config`` (JSON of GPTConfig's arguments), ``scale`` (of the weights, see
 ``formula.weights``), ``tokens`` [B, T], float64 ``logits`` [B, T, V] and ``versions`` (JSON). The weights are
-not in it: ``formula.py`` makes them again, of standard deviation 0.5 * sqrt(12 / n_embd). With weights that large
-transformers' own float32 misses atol 1e-5 with rtol 1e-4 here and there, so it computes in float64.
+not in it: ``formula.py`` makes them again, of standard deviation 0.5 * sqrt(12 / n_embd). With weights that
+large transformers' own float32 misses atol 1e-5 with rtol 1e-4 here and there, so it computes in float64.
 
 ``scores.npz`` holds ``config``, ``scale``, ``tokens`` [T] and ``versions`` likewise and, for each stride of
 ``STRIDES``, the natural log of the probability of every token after the first, ``logprobs_STRIDE`` [T - 1],
