@@ -20,6 +20,7 @@ from gpt2cy.layers.functional import gelu, gelu_erf, relu, softmax
 from gpt2cy.model import GPT
 
 if TYPE_CHECKING:
+    from gpt2cy.generation.sampling import Sampling
     from gpt2cy.language_model import LanguageModel, load
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "LanguageModel",
     "LayerNorm",
     "Linear",
+    "Sampling",
     "__version__",
     "gelu",
     "gelu_erf",
@@ -45,13 +47,17 @@ __all__ = [
 ]
 
 
-_LATER = {name: f"gpt2cy.{name}" for name in ("inspection", "reference", "tokenizer", "weights")}
+_LATER = {
+    name: f"gpt2cy.{name}" for name in ("generation", "inspection", "reference", "tokenizer", "weights")
+}
 
 
 def __getattr__(name):
     """Packages, and what reads text: imported when they are first asked for, since not everyone does."""
     if name in _LATER:
         return importlib.import_module(_LATER[name])
+    if name == "Sampling":
+        return importlib.import_module("gpt2cy.generation.sampling").Sampling
     if name in ("LanguageModel", "load"):
         return getattr(importlib.import_module("gpt2cy.language_model"), name)
     raise AttributeError(f"module 'gpt2cy' has no attribute {name!r}")

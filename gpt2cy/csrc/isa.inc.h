@@ -42,4 +42,6 @@ const g2_table PASTE(g2_table, G2_ISA) = {
     .argmax = NAMED(argmax),
     .statistics = NAMED(statistics),
     .top = NAMED(top),
+    .select = NAMED(select),
+    .draw = NAMED(draw),
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row of logits: its largest, its statistics, its first in order.
+ * One row of logits: its largest, its statistics, its first in order, what may be drawn, and the draw.
  *
- * Numbers: exp(x - max) is float32 (simd.h); the sums over a row are doubles in 16 lanes, lane i of elements i,
- * i + 16, ...; lanes join as 8, 4, 2, 1.  Everything else is a comparison, whose result knows no order.
+ * Numbers: exp(x - max) is float32 (simd.h).  The sums of statistics are doubles in 16 lanes, lane i of elements i,
+ * i + 16, ...; lanes join as 8, 4, 2, 1.  Weights to draw by are rounded so that sums of them are exact
+ * (order.h).  Everything else is a comparison.  So only statistics have to keep an order of addition.
  *
  * Order: ids by their logit, the largest first, equal ones by id.  A part of it, its first k ids say, ends at a
  * cut: a value and a position.  The value is found by bisection, each step one pass that counts what is above a
@@ -66,6 +67,11 @@ INLINE double wide_sum(const wide16 *sum) {
     return lane[0];
 }
 
+INLINE double lanes_total(vd sum) {
+    double total = 0;
+    for (int lane = 0; lane < G2_VL / 2; lane++) total += sum[lane];
+    return total;
+}
 /* How many of the row are above t, and how many below. */
 INLINE int64_t lanes_count(vi count) {
     int64_t sum = 0;
@@ -148,10 +154,8 @@ FUNCTION share NAMED(share_above)(const float *x, const float *w, int64_t n, flo
         int64_t left = n - i < G2_VL ? n - i : G2_VL;
         share_add(&count, &sum, tail_load(x + i, left, -__builtin_inff()), tail_load(w + i, left, 0.0f), t);
     }
-    sum = sum + other;
     s.count = lanes_count(count);
-    s.weight = 0;
-    for (int lane = 0; lane < G2_VL / 2; lane++) s.weight += sum[lane];
+    s.weight = lanes_total(sum + other);
     return s;
 }
 
@@ -245,4 +249,117 @@ FUNCTION int64_t NAMED(top)(const float *x, int64_t n, int64_t k, int64_t *ids) 
     found += NAMED(collect)(x, last.at + 1, n, last.value, 0, max, ids + found, k - found);
     g2_sort(x, ids, found);
     return found;
+}
+
+/* ---- what may be drawn ------------------------------------------------------------------- */
+
+INLINE vf on_grid(vf e, float grid) {
+    return v_if_less(e, v_splat(grid), (e + v_splat(grid)) - v_splat(grid), e);
+}
+/* (x - max) / temperature, for elements i.. of x[n]; what is not there is -Inf. */
+INLINE vf scaled(const float *x, int64_t i, int64_t n, float max, float inverse_temperature) {
+    vf v = n - i < G2_VL ? tail_load(x + i, n - i, -__builtin_inff()) : v_load(x + i);
+    return v_max((v - max) * inverse_temperature, v_splat(G2_LOWEST_DIFFERENCE));
+}
+INLINE void put(float *y, vf v, int64_t i, int64_t n) {
+    if (n - i < G2_VL) v_store_head(y + i, v, n - i);
+    else v_store(y + i, v);
+}
+INLINE vf get(const float *x, int64_t i, int64_t n) { return n - i < G2_VL ? v_load_head(x + i, n - i) : v_load(x + i); }
+
+FUNCTION double NAMED(sum)(const float *w, int64_t n) {
+    vd low = {0}, high = {0};
+    for (int64_t i = 0; i < n; i += G2_VL) {
+        vf v = get(w, i, n);
+        low = low + v_wide_low(v), high = high + v_wide_high(v);
+    }
+    return lanes_total(low + high);
+}
+
+FUNCTION double NAMED(weigh)(const float *x, int64_t n, float max, float inverse_temperature, float grid, float *w) {
+    vd low = {0}, high = {0};
+    for (int64_t i = 0; i < n; i += G2_VL) {
+        vf e = on_grid(v_exp(scaled(x, i, n, max, inverse_temperature)), grid);
+        put(w, e, i, n);
+        low = low + v_wide_low(e), high = high + v_wide_high(e);
+    }
+    return lanes_total(low + high);
+}
+
+/* Weights of what is not before or at the cut become 0. */
+INLINE void drop_outside(const float *x, float *w, int64_t first, int64_t end, float value, int with) {
+    for (int64_t i = first; i < end; i += G2_VL) {
+        vf v = get(x, i, end), weight = get(w, i, end), none = v_splat(0.0f);
+        put(w, with ? v_if_less(v, v_splat(value), none, weight) : v_if_less(v_splat(value), v, weight, none), i, end);
+    }
+}
+FUNCTION void NAMED(drop)(const float *x, float *w, int64_t n, cut last) {
+    drop_outside(x, w, 0, last.at + 1, last.value, 1);
+    drop_outside(x, w, last.at + 1, n, last.value, 0);
+}
+
+/* How typical each is: less the distance of its log-likelihood from the mean; -Inf where it is out already. */
+FUNCTION void NAMED(typicality)(const float *x, const float *w, int64_t n, float max, float inverse_temperature,
+                                float grid, float *key) {
+    vd low = {0}, high = {0};
+    for (int64_t i = 0; i < n; i += G2_VL) {
+        vf e = on_grid(get(w, i, n) * -scaled(x, i, n, max, inverse_temperature), grid);
+        low = low + v_wide_low(e), high = high + v_wide_high(e);
+    }
+    vf mean = v_splat((float)(-lanes_total(low + high) / NAMED(sum)(w, n)));
+    for (int64_t i = 0; i < n; i += G2_VL) {
+        vf d = scaled(x, i, n, max, inverse_temperature) - mean;
+        d = v_if_less(d, v_splat(0.0f), d, -d);
+        put(key, v_if_less(v_splat(0.0f), get(w, i, n), d, v_splat(-__builtin_inff())), i, n);
+    }
+}
+
+FUNCTION int64_t NAMED(select)(const float *x, int64_t n, const g2_sampling *s, float *scratch, g2_candidates *out) {
+    int64_t *ids = (int64_t *)(void *)scratch;
+    float *few = scratch + 2 * n, *w = scratch + 3 * n, *key = scratch + 4 * n;
+    const float temperature = s->inverse_temperature, grid = g2_grid(n);
+    float max, closest;
+    int64_t first = NAMED(argmax)(x, n, &max);
+    if (first < 0) return first;
+    *out = (g2_candidates){w, NULL, n, 0.0};
+    if (0 < s->top_k && s->top_k < n) { /* from here on a row of top_k */
+        cut last = NAMED(find_cut)(x, NULL, n, max, (double)s->top_k);
+        int64_t found = NAMED(collect)(x, 0, last.at + 1, last.value, 1, max, ids, s->top_k);
+        found += NAMED(collect)(x, last.at + 1, n, last.value, 0, max, ids + found, s->top_k - found);
+        for (int64_t i = 0; i < found; i++) few[i] = x[ids[i]];
+        x = few, out->ids = ids, out->n = n = found;
+    }
+    out->total = NAMED(weigh)(x, n, max, temperature, grid, w);
+    if (s->top_p < 1.0) NAMED(drop)(x, w, n, NAMED(find_cut)(x, w, n, max, g2_bound(s->top_p, out->total)));
+    if (s->min_p > 0.0f)
+        for (int64_t i = 0; i < n; i += G2_VL) {
+            vf weight = get(w, i, n);
+            put(w, v_if_less(weight, v_splat(s->min_p), v_splat(0.0f), weight), i, n);
+        }
+    if (s->typical_p < 1.0) {
+        NAMED(typicality)(x, w, n, max, temperature, grid, key);
+        NAMED(argmax)(key, n, &closest);
+        double bound = g2_bound(s->typical_p, NAMED(sum)(w, n));
+        NAMED(drop)(key, w, n, NAMED(find_cut)(key, w, n, closest, bound));
+    }
+    out->total = NAMED(sum)(w, n);
+    return first;
+}
+
+FUNCTION int64_t NAMED(draw)(const g2_candidates *c, double u) {
+    const double share = u * c->total;
+    double before = 0;
+    int64_t chosen = 0;
+    for (int64_t start = 0; start < c->n; start += STRETCH) {
+        const int64_t end = c->n - start < STRETCH ? c->n : start + STRETCH;
+        double sum = NAMED(sum)(c->weights + start, end - start);
+        if (before + sum <= share) {
+            before += sum;
+            continue;
+        }
+        for (chosen = start; chosen < end - 1; chosen++)
+            if ((before += (double)c->weights[chosen]) > share) break;
+        break;
+    }
+    return c->ids ? c->ids[chosen] : chosen;
 }

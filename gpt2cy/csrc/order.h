@@ -43,6 +43,19 @@ G2_INLINE void g2_conclude(g2_statistics *s, double total, double moment) {
     s->entropy = s->log_total + moment / total;
 }
 
+/* Weights are float32 rounded to multiples of a quantum, so small that they matter little and so large that
+ * a double holds the sum of a row exactly: its 53 bits reach from the quantum up to n.  Then every sum of them
+ * is exact, in any order, and what is kept and drawn does not depend on how it was added up.  Below the grid, 2^23
+ * quanta, adding it rounds to one quantum; above, a float32 is a multiple anyway. */
+G2_INLINE float g2_grid(int64_t n) {
+    float grid = 0x1p-14f; /* a quantum of 2^-37 up to n = 2^16 */
+    for (int64_t most = 65536; most < n; most *= 2) grid = grid * 2.0f;
+    return grid;
+}
+
+/* The weight that a share p of the total has to reach: more than 0, so that the first is always in. */
+G2_INLINE double g2_bound(double p, double total) { return p * total > 0x1p-60 ? p * total : 0x1p-60; }
+
 /* Whether position a comes before b: a larger value, or an equal one and a lower position. */
 G2_INLINE int g2_before(const float *x, int64_t a, int64_t b) { return x[a] > x[b] || (x[a] == x[b] && a < b); }
 

@@ -241,6 +241,59 @@ static int64_t top_ref(const float *x, int64_t n, int64_t k, int64_t *ids) {
     return found;
 }
 
+static float on_grid(float e, float grid) { return e < grid ? (e + grid) - grid : e; }
+
+static double sum_ref(const float *w, int64_t n) { /* exact, so in any order */
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)w[i];
+    return sum;
+}
+
+/* Of the positions in this order the first whose weights reach the share p; the others get the weight 0. */
+static void keep_share(const int64_t *order, float *w, int64_t n, double p) {
+    double bound = g2_bound(p, sum_ref(w, n)), before = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (before < bound) before += (double)w[order[i]];
+        else w[order[i]] = 0.0f;
+    }
+}
+
+static int64_t select_ref(const float *x, int64_t n, const g2_sampling *s, float *scratch, g2_candidates *out) {
+    int64_t *order = (int64_t *)(void *)scratch;
+    float *d = scratch + 2 * n, *w = scratch + 3 * n, *key = scratch + 4 * n, max, grid = g2_grid(n);
+    int64_t first = argmax_ref(x, n, &max);
+    if (first < 0) return first;
+    for (int64_t i = 0; i < n; i++) {
+        d[i] = maximum((x[i] - max) * s->inverse_temperature, G2_LOWEST_DIFFERENCE);
+        w[i] = on_grid(exp_ref(d[i]), grid);
+        order[i] = i;
+    }
+    g2_sort(x, order, n);
+    if (s->top_k > 0)
+        for (int64_t i = s->top_k; i < n; i++) w[order[i]] = 0.0f;
+    if (s->top_p < 1.0) keep_share(order, w, n, s->top_p);
+    if (s->min_p > 0.0f)
+        for (int64_t i = 0; i < n; i++)
+            if (w[i] < s->min_p) w[i] = 0.0f;
+    if (s->typical_p < 1.0) {
+        double moment = 0;
+        for (int64_t i = 0; i < n; i++) moment += (double)on_grid(w[i] * -d[i], grid);
+        float mean = (float)(-moment / sum_ref(w, n));
+        for (int64_t i = 0; i < n; i++) key[i] = w[i] > 0.0f ? -fabsf(d[i] - mean) : -INFINITY;
+        g2_sort(key, order, n);
+        keep_share(order, w, n, s->typical_p);
+    }
+    *out = (g2_candidates){w, NULL, n, sum_ref(w, n)};
+    return first;
+}
+
+static int64_t draw_ref(const g2_candidates *c, double u) {
+    double share = u * c->total, sum = 0;
+    int64_t i = 0;
+    while (i < c->n - 1 && (sum += (double)c->weights[i]) <= share) i++;
+    return c->ids ? c->ids[i] : i;
+}
+
 const g2_table g2_table_ref = {
     .name = "ref",
     .fused = 1,
@@ -256,4 +309,6 @@ const g2_table g2_table_ref = {
     .argmax = argmax_ref,
     .statistics = statistics_ref,
     .top = top_ref,
+    .select = select_ref,
+    .draw = draw_ref,
 };

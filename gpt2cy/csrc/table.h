@@ -92,6 +92,24 @@ typedef struct { /* of one row of logits; where it is not finite, argmax says wh
     float logprob;      /* of the target */
 } g2_statistics;
 
+typedef struct { /* which ids of a row may be drawn, in the order in which it is decided */
+    float inverse_temperature;
+    int64_t top_k;    /* of the order's first; 0: all */
+    double top_p;     /* while those before have less than this share; 1: all */
+    float min_p;      /* a likelihood of at least this one times the largest; 0: all */
+    double typical_p; /* as top_p, in the order of distance from the mean log-likelihood; 1: all */
+} g2_sampling;
+
+typedef struct {
+    const float *weights; /* [n]; 0: not to be drawn */
+    const int64_t *ids;   /* [n], ascending; NULL: of position i it is i */
+    int64_t n;
+    double total; /* of the weights, exactly */
+} g2_candidates;
+
+/* Floats of scratch memory to select from a row of n, 8-byte aligned: ids, and three arrays of floats. */
+#define G2_SELECT_SCRATCH(n) (5 * (int64_t)(n))
+
 typedef struct g2_table {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
@@ -123,6 +141,11 @@ typedef struct g2_table {
     /* ids[k] of the largest, by value and then by id; returns how many: fewer where n is, 0 where argmax is
      * negative. */
     int64_t (*top)(const float *x, int64_t n, int64_t k, int64_t *ids);
+    /* What may be drawn, with weights exp((x - max) inverse_temperature); it lies in scratch, or is x's.  Returns
+     * what argmax does. */
+    int64_t (*select)(const float *x, int64_t n, const g2_sampling *s, float *scratch, g2_candidates *out);
+    /* The id at share u of the total, 0 <= u < 1: the first at which the sum of weights exceeds it. */
+    int64_t (*draw)(const g2_candidates *c, double u);
 } g2_table;
 
 /* Tables that this build holds, best last; NULL-terminated.  g2_supported says whether the

@@ -244,35 +244,35 @@ class Score:
         to be
         4 tokens, ... bits, ... bits per byte, perplexity ...
         """
-        from gpt2cy.inspection import scores
+        from gpt2cy.inspection.scores import show
 
-        scores.show(self, file, colour)
+        show(self, file, colour)
 
     def to_ansi(self) -> str:
         """Return the coloured text for a terminal of 256 colours, wherever it will be written."""
-        from gpt2cy.inspection import scores
+        from gpt2cy.inspection.scores import ansi
 
-        return scores.ansi(self)
+        return ansi(self)
 
     def to_html(self) -> str:
         """Return the coloured text as a page of its own: no scripts, no other files, everything escaped.
 
         Pointing at a token shows its numbers and alternatives. In a notebook a Score shows itself like that.
         """
-        from gpt2cy.inspection import scores
+        from gpt2cy.inspection.scores import html_page
 
-        return scores.html_page(self)
+        return html_page(self)
 
     def _repr_html_(self):
-        from gpt2cy.inspection import scores
+        from gpt2cy.inspection.scores import html_fragment
 
-        return scores.html_fragment(self)
+        return html_fragment(self)
 
     def plot(self, ax=None):
         """Draw each token's surprisal beside what the model expected; see `gpt2cy.inspection.scores.plot`."""
-        from gpt2cy.inspection import scores
+        from gpt2cy.inspection.scores import plot
 
-        return scores.plot(self, ax)
+        return plot(self, ax)
 
 
 def _after(missing: int, values: NDArray, filler) -> NDArray:

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpt2cy import _checks
+from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
 
 PASS_ROWS = 1024  # of a batch: enough for full speed, and the workspace of one long sequence
 CACHE_ROWS = 64  # what a copy of a cache takes at least, a block, in rows
-WORTH_SHARING = 16  # tokens; a shorter prefix costs less than the copies of its cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,19 +274,12 @@ def shared_prefixes(pieces: list[Piece]) -> list[tuple[int, list[int]]]:
         length = pieces[i].start - 1
         if groups:
             before, members = groups[-1]
-            common = min(before, length, common_length(pieces[members[-1]].ids, pieces[i].ids))
-            if common >= WORTH_SHARING and common * len(members) >= before * (len(members) - 1):
-                groups[-1] = common, [*members, i]
+            shared = min(before, length, common(pieces[members[-1]].ids, pieces[i].ids))
+            if shared >= LEAST_SAVED and shared * len(members) >= before * (len(members) - 1):
+                groups[-1] = shared, [*members, i]
                 continue
         groups.append((length, [i]))
     return [(length if len(members) > 1 else 0, members) for length, members in groups]
-
-
-def common_length(a, b) -> int:
-    """Return how many tokens two sequences share at the beginning."""
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n
 
 
 def packed(items: list, rows) -> Iterator[list]:
@@ -309,9 +302,9 @@ def run_prefixes(model, caches: dict, prefixes: list) -> None:
     for group in new:
         caches[group] = model.new_cache()
     for batch in packed(new, lambda group: len(prefixes[group])):
+        no_logits = np.empty((0, model.config.vocab_size), np.float32)
         ids = [prefixes[group] for group in batch]
-        nothing = np.empty(0, np.int64)
-        score_rows(model, ids, [caches[group] for group in batch], [len(row) for row in ids], nothing, 1, 0)
+        model.next_logits_many(ids, [caches[group] for group in batch], out=no_logits)
 
 
 def score_batch(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import numpy as np
@@ -82,3 +82,13 @@ def statistics(
 def top(
     x: NDArray[np.float32], k: int, isa: str | None = None, n_threads: int = 1
 ) -> list[NDArray[np.int64]]: ...
+def select(
+    x: NDArray[np.float32],
+    inverse_temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    typical_p: float = 1.0,
+    isa: str | None = None,
+    draws: Sequence[float] = (),
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...

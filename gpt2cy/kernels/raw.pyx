@@ -23,7 +23,13 @@ from gpt2cy.kernels.table cimport (
     G2_LINEAR,
     G2_MAX_HEAD,
     G2_RELU,
+    G2_SELECT_SCRATCH,
+    fp_mode,
+    g2_candidates,
     g2_epilogue,
+    g2_fp_enter,
+    g2_fp_leave,
+    g2_sampling,
     g2_sequence,
     g2_statistics,
 )
@@ -266,3 +272,29 @@ def top(const float[:, ::1] x not None, Py_ssize_t k, isa=None, int n_threads=1)
     with nogil:
         _logits.top(&team, data, n, width, k, ids, found)
     return [best[i, :counts[i]] for i in range(n)]
+
+
+def select(const float[::1] x not None, float inverse_temperature=1.0, int64_t top_k=0, double top_p=1.0,
+           float min_p=0.0, double typical_p=1.0, isa=None, draws=()):
+    """What may be drawn from one row x [V]: weights [V], and the id drawn for each u of `draws`."""
+    cdef Team team = team_of(isa, 1)
+    cdef Py_ssize_t n = x.shape[0], i
+    if n < 1 or any(not 0 <= u < 1 for u in draws):
+        raise ValueError("x: expected [V], not empty; draws: expected numbers in [0, 1)")
+    cdef g2_sampling how = g2_sampling(inverse_temperature, top_k, top_p, min_p, typical_p)
+    cdef g2_candidates found
+    cdef Arena memory = Arena(G2_SELECT_SCRATCH(n) * sizeof(float) + 64)
+    cdef float *scratch = memory.take_floats(G2_SELECT_SCRATCH(n))
+    cdef const float *data = &x[0]
+    cdef fp_mode mode = g2_fp_enter()
+    cdef int64_t first = team.table.select(data, n, &how, scratch, &found)
+    g2_fp_leave(mode)
+    if first < 0:
+        raise FloatingPointError(f"x: no largest logit ({first})")
+    weights, ids = np.zeros(n, np.float32), np.empty(len(draws), np.int64)
+    cdef float[::1] dense = weights
+    for i in range(found.n):
+        dense[found.ids[i] if found.ids != NULL else i] = found.weights[i]
+    for i, u in enumerate(draws):
+        ids[i] = team.table.draw(&found, u)
+    return weights, ids

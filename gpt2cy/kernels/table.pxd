@@ -60,6 +60,21 @@ cdef extern from "table.h" nogil:
         int64_t argmax, rank
         float max, logprob
 
+    ctypedef struct g2_sampling:
+        float inverse_temperature
+        int64_t top_k
+        double top_p
+        float min_p
+        double typical_p
+
+    ctypedef struct g2_candidates:
+        const float *weights
+        const int64_t *ids
+        int64_t n
+        double total
+
+    int64_t G2_SELECT_SCRATCH(int64_t n)
+
     ctypedef struct g2_table:
         const char *name
         int fused, sliver
@@ -78,6 +93,12 @@ cdef extern from "table.h" nogil:
         int64_t (*argmax)(const float *x, int64_t n, float *max) noexcept nogil
         void (*statistics)(const float *x, int64_t n, int64_t target, g2_statistics *out) noexcept nogil
         int64_t (*top)(const float *x, int64_t n, int64_t k, int64_t *ids) noexcept nogil
+        int64_t (*select)(const float *x, int64_t n, const g2_sampling *s, float *scratch,
+                          g2_candidates *out) noexcept nogil
+        int64_t (*draw)(const g2_candidates *c, double u) noexcept nogil
+
+cdef extern from "order.h" nogil:
+    float g2_logprob(float x, float max, double log_total)
 
 cdef extern from "layout.h" nogil:
     ctypedef struct g2_rows:

@@ -362,6 +362,22 @@ def test_numbers_of_threads_and_blocks_of_rows(fused_isa, build):
         check_same(model.score_many([ids[:31]], top=3)[0], whole[:30])
 
 
+def test_what_generation_says_of_its_tokens(model, tokens):
+    """The logprobs that come with generated ids, whatever the settings, are their scores."""
+    prompts = [tokens[:9], tokens[20:23]]
+    found = model.generate(
+        prompts, max_new_tokens=8, temperature=2.0, top_k=30, logprobs=2, seed=1, details=True
+    )
+    scores = model.score_many(
+        [[*ids, *result.tokens] for ids, result in zip(prompts, found, strict=True)], [9, 3], top=2
+    )
+    for result, score in zip(found, scores, strict=True):
+        assert result.logprobs.tobytes() == score.logprobs.tobytes()
+        best = [[(token, np.float32(value)) for token, value in row] for row in result.top_logprobs]
+        assert [[token for token, _ in row] for row in best] == score.top_ids.tolist()
+        np.testing.assert_array_equal([[value for _, value in row] for row in best], score.top_logprobs)
+
+
 # ---- a padded vocabulary, weights gone bad, one place to raise -------------------------------------------
 
 

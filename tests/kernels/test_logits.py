@@ -144,3 +144,146 @@ def test_top_of_a_vocabulary(isa, kind):
     order = in_order(x)
     for k in (1, 5, 50, 1000):
         assert raw.top(x[None], k, isa=isa)[0].tolist() == order[:k].tolist()
+
+
+# ---- what may be drawn
+
+SAMPLINGS = [
+    {},
+    {"top_k": 1},
+    {"top_k": 7},
+    {"top_p": 0.9},
+    {"top_p": 0.0},
+    {"top_p": 1e-45},
+    {"top_p": 0.5, "inverse_temperature": 3.0},
+    {"top_k": 20, "top_p": 0.7},
+    {"min_p": 0.05},
+    {"typical_p": 0.2},
+    {"typical_p": 0.0},
+    {"typical_p": 0.95, "top_k": 40},
+    {"top_k": 50, "top_p": 0.95, "min_p": 0.02, "typical_p": 0.9, "inverse_temperature": 1.25},
+    {"inverse_temperature": 1e-6},
+    {"inverse_temperature": 3e38, "top_p": 0.9},
+]
+DRAWS = [0.0, 1e-18, 0.1, 0.5, 0.9, 1 - 2.0**-53]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 65, 200, 1025, 2111])
+def test_selection_equals_ref(fused_isa, same_bits, n, kind):
+    x = row(n, kind)
+    for how in SAMPLINGS:
+        expected = raw.select(x, **how, isa="ref", draws=DRAWS)
+        found = raw.select(x, **how, isa=fused_isa, draws=DRAWS)
+        same_bits(found[0], expected[0])
+        assert found[1].tolist() == expected[1].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_selection_from_a_vocabulary_equals_ref(fused_isa, same_bits, kind):
+    x = row(50257, kind)
+    for how in ({"top_p": 0.9}, {"top_k": 50, "top_p": 0.9}, {"typical_p": 0.9}, {"min_p": 0.1}):
+        expected = raw.select(x, **how, isa="ref", draws=DRAWS)
+        found = raw.select(x, **how, isa=fused_isa, draws=DRAWS)
+        same_bits(found[0], expected[0])
+        assert found[1].tolist() == expected[1].tolist()
+
+
+def first_to_reach(order, weights, share):
+    """Which of the order are in: those before have less than this share; the first always is."""
+    before = np.concatenate([[0.0], np.cumsum(weights[order])[:-1]])
+    inside = np.zeros(len(weights), bool)
+    inside[order[(before < share * weights.sum()) | (np.arange(len(order)) == 0)]] = True
+    return inside
+
+
+def plain_selection(x, inverse_temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0):
+    """The probabilities to draw by, in float64."""
+    d = (x.astype(np.float64) - x.max()) * inverse_temperature
+    w, order = np.exp(d), in_order(x)
+    if top_k:
+        w[order[top_k:]] = 0.0
+    if top_p < 1:
+        w[~first_to_reach(order, w, top_p)] = 0.0
+    w[w < max(min_p, 1e-12)] = 0.0
+    if typical_p < 1:
+        p = w / w.sum()
+        surprise = -np.log(np.where(p > 0, p, 1.0))
+        distance = np.where(p > 0, np.abs(surprise - (p * surprise).sum()), INF)
+        w[~first_to_reach(np.argsort(distance, kind="stable"), w, typical_p)] = 0.0
+    return w / w.sum()
+
+
+@pytest.mark.parametrize("how", SAMPLINGS[:-1], ids=str)
+@pytest.mark.parametrize("kind", ["normal", "masked", "peaked", "model"])
+def test_selection_is_what_it_says(isa, kind, how):
+    for n in (1, 5, 64, 300, 2000):
+        x = row(n, kind, seed=1)
+        weights, _ = raw.select(x, **how, isa=isa)
+        expected = plain_selection(x, **how)
+        grain = (expected > 1e-12 * expected.max()) & (expected < 1e-11 * expected.max())  # half a quantum
+        assert (weights[~grain] > 0).tolist() == (expected[~grain] > 0).tolist()
+        np.testing.assert_allclose(weights / weights.sum(dtype=np.float64), expected, rtol=3e-5, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        ({"top_k": 3}, [1, 2, 3]),
+        ({"top_k": 5}, [1, 2, 3, 4, 5]),
+        ({"top_p": 0.3}, [1, 2]),
+        ({"top_k": 4, "top_p": 0.5}, [1, 2]),
+        ({"min_p": 1.0}, [1, 2, 3, 4, 5, 6]),
+        ({"typical_p": 0.3}, [1, 2]),
+    ],
+    ids=str,
+)
+def test_of_equals_the_lowest_ids_are_kept(isa, how, kept):
+    x = np.array([-INF, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0], np.float32)
+    weights, drawn = raw.select(x, **how, isa=isa, draws=[0.0, 0.999999])
+    assert np.flatnonzero(weights).tolist() == kept
+    assert drawn.tolist() == [kept[0], kept[-1]]
+
+
+def test_all_equal_in_a_vocabulary(isa):
+    x = np.full(50257, -3.0, np.float32)
+    for how, kept in (({"top_p": 0.5}, 25129), ({"top_k": 300}, 300), ({"typical_p": 0.1}, 5026)):
+        assert np.flatnonzero(raw.select(x, **how, isa=isa)[0]).tolist() == list(range(kept))
+
+
+def test_weights_add_up_exactly(isa):
+    """So they are multiples of 2**-37 up to 65,536 ids, and of a larger quantum beyond."""
+    for n, quantum in ((50257, 2.0**-37), (65536, 2.0**-37), (65537, 2.0**-36), (300000, 2.0**-34)):
+        weights, _ = raw.select(3 * row(n), isa=isa)
+        scaled = weights.astype(np.float64) / quantum
+        assert (scaled == np.rint(scaled)).all()
+        assert (scaled % 2 == 1).any()
+        assert math.fsum(weights) == weights[::-1].sum(dtype=np.float64)
+
+
+@pytest.mark.parametrize("n", [1, 40, 5000])
+def test_draws_are_the_inverse_of_the_distribution(isa, n):
+    x = row(n, "masked")
+    rng = np.random.default_rng(n)
+    for how in ({}, {"top_k": 9}, {"top_p": 0.8}):
+        us = [*DRAWS, *rng.random(50)]
+        weights, drawn = raw.select(x, **how, isa=isa, draws=us)
+        ends = np.cumsum(weights.astype(np.float64))
+        assert drawn.tolist() == np.searchsorted(ends, np.array(us) * ends[-1], side="right").tolist()
+
+
+def test_the_boundaries_of_a_draw(isa):
+    """Weights 1, 1, 1, 1: a quarter each, the boundary belonging to the next."""
+    below = math.nextafter(0.25, 0)
+    drawn = raw.select(np.zeros(4, np.float32), isa=isa, draws=[0.0, below, 0.25, 0.5, 0.75, 1 - 2.0**-53])[1]
+    assert drawn.tolist() == [0, 0, 1, 2, 3, 3]
+
+
+def test_nothing_is_selected_from_what_is_not_finite(isa):
+    for bad in (NAN, INF):
+        x = row(100)
+        x[60] = bad
+        with pytest.raises(FloatingPointError):
+            raw.select(x, isa=isa)
+    with pytest.raises(FloatingPointError):
+        raw.select(np.full(5, -INF, np.float32), isa=isa)
