@@ -270,14 +270,13 @@ class LanguageModel:
         """
         from gpt2cy.generation import scored_text
 
-        one = isinstance(text, str)
-        if not one and not isinstance(text, Sequence):
+        if not isinstance(text, Sequence):
             raise TypeError(f"text: expected text (str) or a list of texts, got {type(text).__name__}")
-        texts = [text] if one else list(text)
+        texts = [text] if isinstance(text, str) else list(text)
         scores = scored_text.score_texts(
             self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special
         )
-        return scores[0] if one else scores
+        return scores[0] if isinstance(text, str) else scores
 
     def compare(
         self,

@@ -135,13 +135,26 @@ class Score:
 
     def __getitem__(self, i: int) -> ScoredToken:
         i = range(len(self))[i]  # or IndexError
-        row = (int(self.ids[i]), self._texts[i], *map(int, self.offsets[i]))
+        start, end = self.offsets[i].tolist()
+        token, text = int(self.ids[i]), self._texts[i]
         if i < len(self) - self.n_scored:
-            return ScoredToken(*row, None, None, None, None, ())
-        numbers = float(self.logprobs[i]), float(self.surprisals[i]), float(self.entropies[i])
-        top = zip(self.top_ids[i].tolist(), self.top_logprobs[i].tolist(), strict=True)
-        alternatives = tuple(Alternative(token, self._names.get(token), logprob) for token, logprob in top)
-        return ScoredToken(*row, *numbers, int(self.ranks[i]), alternatives)
+            return ScoredToken(token, text, start, end, None, None, None, None, ())
+        return ScoredToken(
+            token,
+            text,
+            start,
+            end,
+            float(self.logprobs[i]),
+            float(self.surprisals[i]),
+            float(self.entropies[i]),
+            int(self.ranks[i]),
+            tuple(
+                Alternative(other, self._names.get(other), logprob)
+                for other, logprob in zip(
+                    self.top_ids[i].tolist(), self.top_logprobs[i].tolist(), strict=True
+                )
+            ),
+        )
 
     def __iter__(self) -> Iterator[ScoredToken]:
         return (self[i] for i in range(len(self)))

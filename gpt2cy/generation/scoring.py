@@ -11,7 +11,7 @@ the first token to be scored have no logits at all.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpt2cy import _checks
+from gpt2cy.cache import KVCache
 from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
 
@@ -227,37 +228,46 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[Token
             where = f"id {piece.ids[at]} at [{piece.position + at}]"
             raise ValueError(f"{piece.name}: {where} is outside the vocab_limit of {limit}")
     scores = [empty(top)] * len(pieces)
-    alone, shared = [], []
-    for length, members in shared_prefixes(pieces):
-        prefix = pieces[members[0]].ids[:length]
-        (shared if length else alone).append((prefix, members))
-    batches = packed([i for _, members in alone for i in members], lambda i: len(pieces[i].ids) - 1)
-    for batch in batches:
+    groups = shared_prefixes(pieces)
+    alone = [i for length, members in groups if not length for i in members]
+    for batch in packed(alone, lambda i: len(pieces[i].ids) - 1):
         found = score_batch(model, [pieces[i] for i in batch], [0] * len(batch), None, top, limit)
         for i, part in zip(batch, found, strict=True):
             scores[i] = part
-    caches = {}
-    members = [(group, i) for group, (_, members) in enumerate(shared) for i in members]
+    shared = [(length, members) for length, members in groups if length]
+    for i, part in score_shared(model, pieces, shared, top, limit):
+        scores[i] = part
+    return scores
+
+
+def score_shared(
+    model, pieces: list[Piece], groups: list[tuple[int, list[int]]], top: int, limit: int
+) -> Iterator[tuple[int, TokenScores]]:
+    """Yield the number and the scores of each piece of groups that begin alike.
+
+    The beginning of a group is in a cache from the first batch that has one of its members to the last.
+    """
+    prefixes = [pieces[members[0]].ids[:length] for length, members in groups]
+    caches: dict[int, KVCache] = {}
+    members = [(group, i) for group, (_, members) in enumerate(groups) for i in members]
 
     def rows(member):
         group, i = member
-        return len(pieces[i].ids) - len(shared[group][0]) + CACHE_ROWS
+        return len(pieces[i].ids) - 1 - len(prefixes[group]) + CACHE_ROWS
 
     for batch in packed(members, rows):
-        groups = dict.fromkeys(group for group, _ in batch)
-        caches = {group: caches.get(group) for group in groups}
-        run_prefixes(model, caches, [prefix for prefix, _ in shared])
+        present = dict.fromkeys(group for group, _ in batch)
+        caches = {group: cache for group, cache in caches.items() if group in present}
+        caches |= read_prefixes(model, {group: prefixes[group] for group in present if group not in caches})
         found = score_batch(
             model,
             [pieces[i] for _, i in batch],
-            [len(shared[group][0]) for group, _ in batch],
+            [len(prefixes[group]) for group, _ in batch],
             [caches[group].copy() for group, _ in batch],
             top,
             limit,
         )
-        for (_, i), part in zip(batch, found, strict=True):
-            scores[i] = part
-    return scores
+        yield from zip([i for _, i in batch], found, strict=True)
 
 
 def shared_prefixes(pieces: list[Piece]) -> list[tuple[int, list[int]]]:
@@ -282,7 +292,7 @@ def shared_prefixes(pieces: list[Piece]) -> list[tuple[int, list[int]]]:
     return [(length if len(members) > 1 else 0, members) for length, members in groups]
 
 
-def packed(items: list, rows) -> Iterator[list]:
+def packed(items: list, rows: Callable[..., int]) -> Iterator[list]:
     """Yield items that follow each other, together of PASS_ROWS rows at most, or one that has more."""
     batch: list = []
     total = 0
@@ -296,15 +306,14 @@ def packed(items: list, rows) -> Iterator[list]:
         yield batch
 
 
-def run_prefixes(model, caches: dict, prefixes: list) -> None:
-    """Fill a cache for each group that has none yet."""
-    new = [group for group, cache in caches.items() if cache is None]
-    for group in new:
-        caches[group] = model.new_cache()
-    for batch in packed(new, lambda group: len(prefixes[group])):
-        no_logits = np.empty((0, model.config.vocab_size), np.float32)
+def read_prefixes(model, prefixes: dict[int, NDArray[np.int64]]) -> dict[int, KVCache]:
+    """Return a cache for each group that holds its beginning."""
+    caches = {group: model.new_cache() for group in prefixes}
+    no_logits = np.empty((0, model.config.vocab_size), np.float32)
+    for batch in packed(list(prefixes), lambda group: len(prefixes[group])):
         ids = [prefixes[group] for group in batch]
         model.next_logits_many(ids, [caches[group] for group in batch], out=no_logits)
+    return caches
 
 
 def score_batch(
