@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logits that are not finite: where in the model that began, so that whoever is refused knows where to look."""
+"""Logits that are not finite: where in the model that began, so that one knows where to look."""
 
 from __future__ import annotations
 
