@@ -239,6 +239,27 @@ cdef Py_ssize_t cut(const Batch *batch, Py_ssize_t first, int parts, Py_ssize_t 
     return batch.n_rows
 
 
+def parts_of(list lengths, list positions, Py_ssize_t width, Py_ssize_t inner, int n_threads):
+    """Of each part of a batch its first row, and [row, n_rows, position] of its sequences. For tests."""
+    cdef Workspace w = Workspace.__new__(Workspace)
+    cdef Py_ssize_t i, j
+    cdef g2_sequence *s
+    w.team.n_threads = n_threads
+    w.obtain(batch_nbytes(&w.team, lengths, width, inner, False), NULL)
+    w.lay_out(lengths, width, inner)
+    for i in range(w.batch.n_sequences):
+        w.batch.sequences[i].position = positions[i]
+    w.divide(width, inner)
+    parts = []
+    for i in range(n_threads if w.batch.parts != NULL else 0):
+        sequences = []
+        for j in range(w.batch.parts[i].batch.n_sequences):
+            s = w.batch.parts[i].batch.sequences + j
+            sequences.append([s.row, s.n_rows, s.position])
+        parts.append((<Py_ssize_t>(w.batch.parts[i].buffers.x - w.buffers.x) // width, sequences))
+    return parts
+
+
 cdef void keep_last(Batch *batch) noexcept nogil:
     """From here on each sequence is its last row, where that stands: its keys and values are in the blocks."""
     cdef Py_ssize_t i, before

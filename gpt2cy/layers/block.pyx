@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block: x = x + attn(ln_1(x)), then x = x + mlp(ln_2(x)), in place on the residual stream.
 
+Two ways to share that out, of the same bits.  With few rows all workers share each product's columns: a weight is
+read by one of them.  With more, each worker takes rows of its own through the whole block (Workspace.divide):
+they stay in its caches, and all meet once, when everybody's keys and values are there.
+
     b.x       [n, C]                the residual stream, read and written
     b.narrow  [n, C]                ln_1(x), heads, ln_2(x)
     b.wide    [n, max(3 C, inner)]  qkv, then the MLP's inner rows
