@@ -18,11 +18,16 @@ def pyplot():
     return plt
 
 
-def shown(label: str) -> str:
-    """Return a token as it can be read on an axis: blanks and line ends visible, no formulas."""
+def readable(label: str) -> str:
+    """Return a token so that one sees all of it: blanks, line ends, control characters, nothing at all."""
     text = label.replace(" ", "\N{MIDDLE DOT}").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
-    return text.replace("$", r"\$") or "\N{EMPTY SET}"
+    return text or "\N{EMPTY SET}"
+
+
+def shown(label: str) -> str:
+    """Return a token as it can be read on an axis: no formulas."""
+    return readable(label).replace("$", r"\$")
 
 
 def panels(count: int, axes=None, columns: int = 4, size: float = 2.4):
