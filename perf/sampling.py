@@ -65,7 +65,7 @@ def right(x, settings):
 
 def cases(kind, n_rows, instructions, run, args):
     """Every way of choosing; checked."""
-    x = logits(kind, n_rows)
+    x = bench.aligned(logits(kind, n_rows))
     isa = dispatch.isa()
     for threads in args.threads:
         for way, settings in WAYS.items():
