@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import formula
 import gpt2cy
 from gpt2cy.generation.sampler import Sampler, choose, philox, uniform
 from gpt2cy.generation.sampling import Sampling
@@ -545,3 +546,34 @@ def test_one_id():
         {"temperature": 0},
     ):
         assert chosen([3.0], [0], **settings) == 0
+
+
+# ---- the same bits for ever
+
+
+@pytest.mark.parametrize(
+    ("settings", "ids"),
+    [
+        ({}, [540, 736, 770, 998, 383, 618, 138, 961, 287, 198, 434, 730]),
+        ({"temperature": 0.7, "top_k": 40}, [567, 786, 770, 998, 436, 562, 192, 967, 370, 184, 444, 686]),
+        (
+            {"top_p": 0.9, "repetition_penalty": 1.3},
+            [544, 736, 770, 998, 383, 618, 138, 961, 287, 187, 444, 730],
+        ),
+        (
+            {"min_p": 0.05, "typical_p": 0.9, "temperature": 1.5},
+            [540, 736, 770, 998, 381, 633, 137, 961, 284, 203, 440, 736],
+        ),
+    ],
+    ids=str,
+)
+def test_a_seed_gives_these_ids_on_every_processor(isa, settings, ids):
+    """From logits that an integer formula makes; what changes them changes everyone's texts."""
+    dispatch.use(isa)
+    row = sampler(1000, [1, 2, 3], seed=2019, row=5, sample=2, **settings)
+    found = []
+    for step in range(12):
+        logits = (8 * formula.uniform(f"logits {step}", (1, 1000))).astype(np.float32)
+        found.append(int(choose([row], logits)[0][0]))
+        row.accept(found[-1])
+    assert found == ids or not dispatch.fused(isa)
