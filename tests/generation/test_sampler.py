@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of logits to ids: greedy, penalties, bans, draws, and what must not reach a draw."""
 
+import contextlib
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import formula
 import numpy as np
 import pytest
 
-import formula
 import gpt2cy
 from gpt2cy.generation.sampler import Sampler, choose, philox, uniform
 from gpt2cy.generation.sampling import Sampling
-from gpt2cy.kernels import dispatch, raw
+from gpt2cy.kernels import dispatch, memory, raw
 
 INF, NAN = math.inf, math.nan
 
@@ -546,6 +549,61 @@ def test_one_id():
         {"temperature": 0},
     ):
         assert chosen([3.0], [0], **settings) == 0
+
+
+def test_memory_that_is_missing_is_an_error_and_no_more():
+    row = sampler(200_000, temperature=0)  # more than any spare memory
+    x = np.zeros((1, 200_000), np.float32)
+    memory.fail_allocations(0)
+    try:
+        with pytest.raises(MemoryError):
+            choose([row], x)
+    finally:
+        memory.fail_allocations(-1)
+    assert choose([row], x)[0].tolist() == [0]
+
+
+def test_logits_that_change_meanwhile_harm_nobody():
+    """Nonsense in, nonsense or an error out, but an id of the vocabulary, and no crash."""
+    vocab_size, stop = 3000, threading.Event()
+    x = np.random.default_rng(0).standard_normal((4, vocab_size)).astype(np.float32)
+
+    def disturb():
+        rng = np.random.default_rng(1)
+        while not stop.is_set():
+            x[:, rng.integers(0, vocab_size, 500)] = rng.choice(
+                np.array([NAN, INF, -INF, 0, 5], np.float32), 500
+            )
+
+    writer = threading.Thread(target=disturb)
+    writer.start()
+    ways = [
+        {"top_k": 50},
+        {"top_p": 0.5, "logprobs": 3},
+        {"typical_p": 0.5},
+        {"min_p": 0.1, "repetition_penalty": 2.0},
+    ]
+    rows = [sampler(vocab_size, [1], row=i, **ways[i]) for i in range(4)]
+    try:
+        for _ in range(300):
+            with contextlib.suppress(FloatingPointError, ValueError):
+                assert (choose(rows, x)[0] < vocab_size).all()
+            x[:] = 1.0
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_threads_may_choose_at_once():
+    x = np.random.default_rng(6).standard_normal((8, 5000)).astype(np.float32)
+
+    def ids(_):
+        rows = [sampler(5000, [3], 4, row=i, top_p=0.9, frequency_penalty=0.1) for i in range(8)]
+        return choose(rows, x.copy())[0].tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ids, range(40)))
+    assert all(item == found[0] for item in found)
 
 
 # ---- the same bits for ever
