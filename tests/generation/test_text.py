@@ -238,6 +238,7 @@ def test_an_error_in_a_callback_ends_a_stream(words):
     stream = words.stream("a", max_new_tokens=5, constrain=broken, stop_ids=[])
     with pytest.raises(KeyError):
         list(stream)
+    assert (list(stream), stream.result) == ([], None)
     assert both(words, max_new_tokens=3)
 
 
