@@ -81,9 +81,11 @@ class Row:
 
     def finish(self, reason: str, stop: int | str | None = None) -> None:
         """End here."""
-        self.finish_reason, self.stop, self.cache = reason, stop, None
         if self.text is not None:
             self.text.finish()
+            if self.text.found is not None:  # also one that a broken character has just completed
+                reason, stop = "stop_string", self.text.found
+        self.finish_reason, self.stop, self.cache = reason, stop, None
 
     def window(self) -> np.ndarray:
         """The ids to be computed again from position 0 when the cache is full: the last `slide_to`."""

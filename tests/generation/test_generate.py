@@ -480,6 +480,8 @@ def test_gen_16_settings_for_each_prompt(model):
     )
     for i, result in enumerate(results):
         same(result, plain(model, PROMPTS[i], 2, i, max_new_tokens=10, temperature=temperatures[i]))
+    array = model.generate(PROMPTS, max_new_tokens=10, temperature=np.array(temperatures), seed=2)
+    assert tokens_of(array) == [result.tokens.tolist() for result in results]
     listed = [Sampling(temperature=temperature) for temperature in temperatures]
     again = model.generate(PROMPTS, listed, max_new_tokens=10, seed=2)
     assert tokens_of(again) == [result.tokens.tolist() for result in results]

@@ -108,6 +108,10 @@ def test_gen_11_bytes_of_a_letter(words):
     assert (result.text, result.stop) == ("a", "n\u00e9")
     result = both(words, max_new_tokens=3, stop="n\u00e9", constrain=script(8, 6, 12))
     assert (result.text, result.finish_reason) == ("an\ufffd", "length")
+    result = both(words, max_new_tokens=3, stop="n\ufffd", constrain=script(8, 6, 12))
+    assert (result.text, result.finish_reason, result.stop) == ("a", "stop_string", "n\ufffd")
+    result = both(words, max_new_tokens=4, stop="n\ufffd", constrain=script(8, 6, 12, 13))
+    assert (result.text, result.finish_reason) == ("an\u00e9", "length")
 
 
 def test_gen_11_no_empty_string(words):
@@ -228,7 +232,7 @@ def test_text_comes_as_soon_as_it_can(words):
     assert [next(stream), next(stream)] == ["al", "pha "]
     assert stream.result is None
     assert list(stream) == ["be\u00e9", "mma"]
-    stream = words.stream("a", max_new_tokens=30)
+    stream = words.stream("a", max_new_tokens=30, stop_ids=[])
     next(stream)
     del stream
     assert both(words, max_new_tokens=3).finish_reason in ("length", "stop_id")
