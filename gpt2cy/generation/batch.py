@@ -81,9 +81,11 @@ class Row:
 
     def finish(self, reason: str, stop: int | str | None = None) -> None:
         """End here."""
-        self.finish_reason, self.stop, self.cache = reason, stop, None
         if self.text is not None:
             self.text.finish()
+            if self.text.found is not None:  # also one that a broken character has just completed
+                reason, stop = "stop_string", self.text.found
+        self.finish_reason, self.stop, self.cache = reason, stop, None
 
     def context(self) -> np.ndarray:
         """The ids that its cache holds."""
@@ -173,7 +175,11 @@ class Batch:
             taken.add(id(cache))
         self.enlist()
         order = [places[first[row.prompt]] for row in rows]
-        self.logits = logits if order == list(range(len(logits))) else logits[order]
+        if order == list(range(len(logits))):
+            self.logits = logits
+        else:
+            prefix.require_memory(self.model, len(rows))
+            self.logits = logits[order]
         return self.logits
 
     def next_logits(self):

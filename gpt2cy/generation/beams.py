@@ -20,7 +20,7 @@ from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.settings import stop_ids_of
-from gpt2cy.generation.stops import StopStrings
+from gpt2cy.generation.stops import Text
 
 _NEVER = -1e9  # the score of what must not be chosen
 _NO_USE = {
@@ -148,9 +148,14 @@ class Search:
     def stop_string(self, tokens):
         if not self.settings.stop:
             return None
-        stops = StopStrings(self.settings.stop)
-        stops.feed(self.tokenizer.decode(tokens))
-        return stops.found
+        return self.text_of(tokens).found
+
+    def text_of(self, tokens):
+        """A Text that has seen these ids."""
+        text = Text(self.tokenizer, self.settings.stop or ())
+        for token in tokens:
+            text.feed(token)
+        return text
 
     def admit(self, ended, length):
         """Keep the best of the finished ones, by score over length to a power."""
@@ -198,9 +203,9 @@ class Search:
     def text(self, beam):
         if self.tokenizer is None:
             return None
-        shown = beam.tokens[:-1] if beam.reason == "stop_id" else beam.tokens
-        text = self.tokenizer.decode(shown)
-        return StopStrings(self.settings.stop).feed(text) if beam.reason == "stop_string" else text
+        text = self.text_of(beam.tokens[:-1] if beam.reason == "stop_id" else beam.tokens)
+        text.finish()
+        return str(text)
 
 
 def run(model, searches: list[Search], cache=None, progress=None) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`GPT.generate`: prompts in, continuations out.
 
-prompts, settings       checked; a Sampling for each prompt (settings)
-Batch                   the loop (batch): sampled rows
-beams.search            or, where num_beams asks for it, the best of several at once
+checked_prompts         ids, behind what a cache holds
+settings.per_prompt     a Sampling for each prompt
+Batch                   the loop (batch) over sampled rows
+beams.run               and, where num_beams asks for it, the search for the best continuations
 Generated               results in the order of the prompts, a prompt's samples one after the other
 """
 

@@ -3,6 +3,8 @@
 
 import secrets
 
+import numpy as np
+
 from gpt2cy import _checks
 from gpt2cy.generation.sampling import Sampling
 
@@ -34,7 +36,7 @@ def per_prompt(sampling, settings: dict, n_prompts: int) -> list[Sampling]:
             raise TypeError(f"{label}: expected a Sampling, got {type(base).__name__}")
     if several:
         require_length("sampling", bases, n_prompts)
-    listed = {name: value for name, value in settings.items() if is_list(name, value)}
+    listed = {name: list(value) for name, value in settings.items() if is_list(name, value)}
     for name, value in listed.items():
         require_length(name, value, n_prompts)
     shared = {name: value for name, value in settings.items() if name not in listed}
@@ -51,6 +53,8 @@ def per_prompt(sampling, settings: dict, n_prompts: int) -> list[Sampling]:
 
 def is_list(name, value):
     """Whether a value is one a prompt."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return name not in _LISTS
     if not isinstance(value, (list, tuple)):
         return False
     return name not in _LISTS or any(item is None or isinstance(item, (list, tuple, set)) for item in value)
@@ -70,7 +74,7 @@ def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, in
     itself, wherever the prompt stands. Where none is given, one is drawn.
     """
     drawn = secrets.randbits(63)
-    listed = isinstance(settings.get("seed", sampling), (list, tuple))
+    listed = isinstance(settings.get("seed", sampling), (list, tuple, np.ndarray))
     return [
         (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i)
         for i, own in enumerate(chosen)
