@@ -135,8 +135,9 @@ def the_core_knows_no_tools(name, imports, source):
     if name == "gpt2cy.model":
         doors = set(cython_imports("\n".join(re.findall(r"^ +from .*", source, re.MULTILINE))))
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
-        above = {item for item in doors if within(item, "gpt2cy.weights", "gpt2cy.generation")}
-        imports = imports - (above - outside)
+        imports = imports - (
+            {item for item in doors if within(item, "gpt2cy.weights", "gpt2cy.generation")} - outside
+        )
     if within(name, *CORE):
         return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & FILES
 
