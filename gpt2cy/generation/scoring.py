@@ -253,7 +253,8 @@ def score_shared(
 
     def rows(member):
         group, i = member
-        return len(pieces[i].ids) - 1 - len(prefixes[group]) + CACHE_ROWS
+        length, members = groups[group]
+        return len(pieces[i].ids) - 1 - length + CACHE_ROWS + (length if i == members[0] else 0)
 
     for batch in packed(members, rows):
         present = dict.fromkeys(group for group, _ in batch)

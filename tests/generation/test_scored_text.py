@@ -46,7 +46,8 @@ def test_sums(lm):
     assert score.logprob == math.fsum(score.logprobs[1:].tolist())
     assert score.bits == pytest.approx(-score.logprob / math.log(2), rel=1e-12)
     first = len(lm.tokenizer.decode_bytes(score.ids[:1]))
-    assert score.bits_per_byte == pytest.approx(score.bits / (len(TEXT.encode()) - first), rel=1e-12)
+    assert score.n_bytes == len(TEXT.encode()) - first
+    assert score.bits_per_byte == pytest.approx(score.bits / score.n_bytes, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(-score.logprob / n), rel=1e-12)
     assert score.perplexity == lm.model.perplexity(score.ids)
 
