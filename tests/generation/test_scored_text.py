@@ -146,6 +146,14 @@ def test_sums_of_words(lm):
     assert all(word.logprob is not None for word in without[1:])
 
 
+def test_words_of_gpt2(gpt2_lm):
+    text = "It's  unbelievable, isn't it?\n\n\tNo: naïve 東京 \U0001f600\U0001f600!  "
+    words = gpt2_lm.score(text, bos=True).words()
+    assert [word.text for word in words] == text.split()
+    assert "".join(text[word.start : word.end] for word in words) == text
+    assert max(word.n_tokens for word in words) > 3
+
+
 # ---- to_dict, arguments ----------------------------------------------------------------------------------
 
 
