@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: instruction sets, models with non-trivial weights, GPT-2's vocabulary, bits compared."""
+"""What the tests share: instruction sets, models with non-trivial weights, GPT-2's vocabulary, bits."""
 
 import importlib.util
 import os
