@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import gpt2cy
 
@@ -13,6 +14,15 @@ sys.path.append(str(Path(__file__).parents[1] / "golden"))
 import formula
 from make_beams import MODEL, hf_beams
 from make_golden import hf_model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """More only wait for each other, the models are so small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -30,7 +40,7 @@ def test_random_searches(seed):
     model = gpt2cy.GPT(config)
     model.load_state_dict(weights)
     peer = hf_model(config, weights)
-    for _ in range(5):
+    for _ in range(3):
         num_beams = int(rng.integers(2, 7))
         settings = {
             "num_beams": num_beams,
