@@ -13,12 +13,18 @@
 #include "table.h"
 
 enum { WIDTH = 768, INNER = 3072, ROWS = 16, HEAD = 64, KEYS = 256, BLOCKS = KEYS / G2_BLOCK };
+enum { VOCABULARY = 50257, TOP = 50 };
 #define COUNTED __attribute__((noinline)) void
 
 static const g2_table *table;
 static float *left, *right, *tile, *x, *y, *gamma_, *scratch, *blocks[BLOCKS];
 static g2_epilogue epilogue;
 static g2_attention attend;
+static float *logits, *choosing;
+static int64_t ids[TOP];
+static g2_statistics statistics;
+static g2_sampling sampling;
+static g2_candidates candidates;
 
 static uint64_t state = 88172645463325252u;
 static float *numbers(size_t n) { /* in [-2, 2), from xorshift */
@@ -48,6 +54,13 @@ COUNTED count_gelu_erf(void) { table->activation(G2_GELU_ERF, x, y, ROWS * WIDTH
 COUNTED count_exp(void) { table->exp(x, y, ROWS * WIDTH); }
 COUNTED count_attention(void) { table->attention(&attend); }
 COUNTED count_attention_row(void) { table->attention(&attend); }
+COUNTED count_argmax(void) { table->argmax(logits, VOCABULARY, y); }
+COUNTED count_statistics(void) { table->statistics(logits, VOCABULARY, 1000, &statistics); }
+COUNTED count_top(void) { table->top(logits, VOCABULARY, TOP, ids); }
+COUNTED count_select(void) { table->select(logits, VOCABULARY, &sampling, choosing, &candidates); }
+COUNTED count_select_top_k(void) { table->select(logits, VOCABULARY, &sampling, choosing, &candidates); }
+COUNTED count_select_top_p(void) { table->select(logits, VOCABULARY, &sampling, choosing, &candidates); }
+COUNTED count_draw(void) { table->draw(&candidates, 0.75); }
 
 int main(int argc, char **argv) {
     const g2_table *const *tables = g2_tables();
@@ -78,5 +91,16 @@ int main(int argc, char **argv) {
     count_attention();
     attend.n_queries = 1, attend.position = KEYS - 1;
     count_attention_row();
+    logits = numbers(VOCABULARY), choosing = numbers(G2_SELECT_SCRATCH(VOCABULARY));
+    count_argmax();
+    count_statistics();
+    count_top();
+    sampling = (g2_sampling){1.25f, 0, 1.0, 0.0f, 1.0};
+    count_select();
+    sampling.top_k = TOP;
+    count_select_top_k();
+    sampling.top_k = 0, sampling.top_p = 0.9;
+    count_select_top_p();
+    count_draw();
     return 0;
 }

@@ -109,6 +109,7 @@ def test_forward(tmp_path):
         ),
         ("rows", ["--rows", "16"], ["kernel", "rows", "isa", "threads"]),
         ("overhead", [], ["call", "threads"]),
+        ("sampling", [], ["way", "logits", "rows", "threads"]),
         ("ragged", ["--models", "tiny"], ["model", "batch", "threads"]),
         ("generate", ["--models", "tiny"], ["call", "batch", "past", "settings", "threads"]),
         ("score", ["--models", "tiny", "--lengths", "20"], ["model", "length", "threads", "call"]),

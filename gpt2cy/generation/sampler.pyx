@@ -374,7 +374,10 @@ cdef void run(Choice *choices, float[:, ::1] logits) except *:
     join_team(&team)
     try:
         wanted = rounded(kernel.choose_scratch(&team, width) * sizeof(float))
-        arena = spare.pop() if spare else None
+        try:
+            arena = spare.pop()
+        except IndexError:   # the first call, or another thread's is running
+            arena = None
         if arena is None or arena.nbytes < wanted:
             arena = Arena(wanted)
         arena.used = 0

@@ -8,6 +8,7 @@ from the bottom of the stack to the top::
     functions.py    embedding  linear  layernorm  gelu_tanh  gelu_erf  relu  softmax
     layers.py       attention  mlp  block
     model.py        trace  forward
+    sampling.py     token_probabilities
 
     tokens -> embedding -> block 0 -> ... -> block L-1 -> layernorm -> linear head -> logits
 
@@ -22,6 +23,7 @@ the MLP (n_inner), V vocabulary, P positions (block_size). ``...`` is any number
 from .functions import embedding, gelu_erf, gelu_tanh, layernorm, linear, relu, softmax
 from .layers import attention, block, mlp
 from .model import forward, trace
+from .sampling import token_probabilities
 
 __all__ = [
     "attention",
@@ -35,5 +37,6 @@ __all__ = [
     "mlp",
     "relu",
     "softmax",
+    "token_probabilities",
     "trace",
 ]

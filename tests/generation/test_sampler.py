@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of logits to ids: greedy, penalties, bans, draws, and what must not reach a draw."""
 
+import contextlib
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import formula
 import numpy as np
 import pytest
 
 import gpt2cy
 from gpt2cy.generation.sampler import Sampler, choose, philox, uniform
 from gpt2cy.generation.sampling import Sampling
-from gpt2cy.kernels import dispatch, raw
+from gpt2cy.kernels import dispatch, memory, raw
 
 INF, NAN = math.inf, math.nan
 
@@ -545,3 +549,89 @@ def test_one_id():
         {"temperature": 0},
     ):
         assert chosen([3.0], [0], **settings) == 0
+
+
+def test_memory_that_is_missing_is_an_error_and_no_more():
+    row = sampler(200_000, temperature=0)  # more than any spare memory
+    x = np.zeros((1, 200_000), np.float32)
+    memory.fail_allocations(0)
+    try:
+        with pytest.raises(MemoryError):
+            choose([row], x)
+    finally:
+        memory.fail_allocations(-1)
+    assert choose([row], x)[0].tolist() == [0]
+
+
+def test_logits_that_change_meanwhile_harm_nobody():
+    """Nonsense in, nonsense or an error out, but an id of the vocabulary, and no crash."""
+    vocab_size, stop = 3000, threading.Event()
+    x = np.random.default_rng(0).standard_normal((4, vocab_size)).astype(np.float32)
+
+    def disturb():
+        rng = np.random.default_rng(1)
+        while not stop.is_set():
+            x[:, rng.integers(0, vocab_size, 500)] = rng.choice(
+                np.array([NAN, INF, -INF, 0, 5], np.float32), 500
+            )
+
+    writer = threading.Thread(target=disturb)
+    writer.start()
+    ways = [
+        {"top_k": 50},
+        {"top_p": 0.5, "logprobs": 3},
+        {"typical_p": 0.5},
+        {"min_p": 0.1, "repetition_penalty": 2.0},
+    ]
+    rows = [sampler(vocab_size, [1], row=i, **ways[i]) for i in range(4)]
+    try:
+        for _ in range(300):
+            with contextlib.suppress(FloatingPointError, ValueError):
+                assert (choose(rows, x)[0] < vocab_size).all()
+            x[:] = 1.0
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_threads_may_choose_at_once():
+    x = np.random.default_rng(6).standard_normal((8, 5000)).astype(np.float32)
+
+    def ids(_):
+        rows = [sampler(5000, [3], 4, row=i, top_p=0.9, frequency_penalty=0.1) for i in range(8)]
+        return choose(rows, x.copy())[0].tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ids, range(40)))
+    assert all(item == found[0] for item in found)
+
+
+# ---- the same bits for ever
+
+
+@pytest.mark.parametrize(
+    ("settings", "ids"),
+    [
+        ({}, [540, 736, 770, 998, 383, 618, 138, 961, 287, 198, 434, 730]),
+        ({"temperature": 0.7, "top_k": 40}, [567, 786, 770, 998, 436, 562, 192, 967, 370, 184, 444, 686]),
+        (
+            {"top_p": 0.9, "repetition_penalty": 1.3},
+            [544, 736, 770, 998, 383, 618, 138, 961, 287, 187, 444, 730],
+        ),
+        (
+            {"min_p": 0.05, "typical_p": 0.9, "temperature": 1.5},
+            [540, 736, 770, 998, 381, 633, 137, 961, 284, 203, 440, 736],
+        ),
+    ],
+    ids=str,
+)
+def test_a_seed_gives_these_ids_on_every_processor(isa, settings, ids):
+    """From logits that an integer formula makes; what changes them changes everyone's texts."""
+    dispatch.use(isa)
+    row = sampler(1000, [1, 2, 3], seed=2019, row=5, sample=2, **settings)
+    found = []
+    for step in range(12):
+        logits = (8 * formula.uniform(f"logits {step}", (1, 1000))).astype(np.float32)
+        found.append(int(choose([row], logits)[0][0]))
+        row.accept(found[-1])
+    assert found == ids or not dispatch.fused(isa)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from gpt2cy import reference
 from gpt2cy.kernels import raw
 
 INF, NAN = math.inf, math.nan
@@ -189,40 +190,20 @@ def test_selection_from_a_vocabulary_equals_ref(fused_isa, same_bits, kind):
         assert found[1].tolist() == expected[1].tolist()
 
 
-def first_to_reach(order, weights, share):
-    """Which of the order are in: those before have less than this share; the first always is."""
-    before = np.concatenate([[0.0], np.cumsum(weights[order])[:-1]])
-    inside = np.zeros(len(weights), bool)
-    inside[order[(before < share * weights.sum()) | (np.arange(len(order)) == 0)]] = True
-    return inside
-
-
-def plain_selection(x, inverse_temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0):
-    """The probabilities to draw by, in float64."""
-    d = (x.astype(np.float64) - x.max()) * inverse_temperature
-    w, order = np.exp(d), in_order(x)
-    if top_k:
-        w[order[top_k:]] = 0.0
-    if top_p < 1:
-        w[~first_to_reach(order, w, top_p)] = 0.0
-    w[w < max(min_p, 1e-12)] = 0.0
-    if typical_p < 1:
-        p = w / w.sum()
-        surprise = -np.log(np.where(p > 0, p, 1.0))
-        distance = np.where(p > 0, np.abs(surprise - (p * surprise).sum()), INF)
-        w[~first_to_reach(np.argsort(distance, kind="stable"), w, typical_p)] = 0.0
-    return w / w.sum()
-
-
 @pytest.mark.parametrize("how", SAMPLINGS[:-1], ids=str)
 @pytest.mark.parametrize("kind", ["normal", "masked", "peaked", "model"])
 def test_selection_is_what_it_says(isa, kind, how):
     for n in (1, 5, 64, 300, 2000):
         x = row(n, kind, seed=1)
         weights, _ = raw.select(x, **how, isa=isa)
-        expected = plain_selection(x, **how)
+        settings = {
+            "temperature" if name == "inverse_temperature" else name: value for name, value in how.items()
+        }
+        if "temperature" in settings:
+            settings["temperature"] = 1 / settings["temperature"]
+        expected = reference.token_probabilities(x, **settings)
         grain = (expected > 1e-12 * expected.max()) & (expected < 1e-11 * expected.max())  # half a quantum
-        assert (weights[~grain] > 0).tolist() == (expected[~grain] > 0).tolist()
+        assert (weights[~grain] > 0).tolist() == (expected[~grain] > 1e-12 * expected.max()).tolist()
         np.testing.assert_allclose(weights / weights.sum(dtype=np.float64), expected, rtol=3e-5, atol=1e-10)
 
 

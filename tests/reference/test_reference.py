@@ -395,3 +395,23 @@ def test_forward_does_not_change_its_arguments(params):
     reference.forward(make_config(), params, tokens)
     assert np.array_equal(tokens, [3, 1, 4])
     assert all(np.array_equal(params[name], copy) for name, copy in copies.items())
+
+
+def test_token_probabilities_by_hand():
+    logits = np.log([8.0, 1.0, 4.0, 2.0, 1.0])
+    for settings, expected in [
+        ({}, [8, 1, 4, 2, 1]),
+        ({"temperature": 0.5}, [64, 1, 16, 4, 1]),
+        ({"top_k": 4}, [8, 1, 4, 2, 0]),
+        ({"top_k": 9}, [8, 1, 4, 2, 1]),
+        ({"top_p": 0.5}, [8, 0, 0, 0, 0]),
+        ({"top_p": 0.500001}, [8, 0, 4, 0, 0]),
+        ({"top_p": 0.0}, [8, 0, 0, 0, 0]),
+        ({"top_p": 1.0}, [8, 1, 4, 2, 1]),
+        ({"top_k": 2, "top_p": 0.7}, [8, 0, 4, 0, 0]),  # 8 of 12 are less than 0.7, though not 8 of 16
+        ({"min_p": 0.25}, [8, 0, 4, 2, 0]),
+        ({"typical_p": 0.1}, [0, 0, 4, 0, 0]),  # surprises 1, 4, 2, 3, 4 bits; their mean is 1.875
+        ({"typical_p": 0.3}, [8, 0, 4, 0, 0]),
+    ]:
+        found = reference.token_probabilities(logits, **settings)
+        np.testing.assert_allclose(found, np.array(expected) / sum(expected), rtol=1e-12)
