@@ -256,16 +256,29 @@ class LanguageModel:
 
         return texts.stream(self, text, sampling, cache, allow_special, settings)
 
+    @overload
     def score(
         self,
-        text: str | Sequence[str],
+        text: str,
         *,
         top: int = 0,
         stride: int | None = None,
         bos: bool = False,
         vocab_limit: int | None = None,
         allow_special: bool = False,
-    ) -> Score | list[Score]:
+    ) -> Score: ...
+    @overload
+    def score(
+        self,
+        text: list[str] | tuple[str, ...],
+        *,
+        top: int = 0,
+        stride: int | None = None,
+        bos: bool = False,
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> list[Score]: ...
+    def score(self, text, *, top=0, stride=None, bos=False, vocab_limit=None, allow_special=False):
         """Return how likely the model finds each token of a text, knowing the text before it.
 
         Parameters

@@ -78,10 +78,12 @@ class Score:
         The likeliest tokens, in order; -1 and nan in the row of a token that is not scored.
     n_scored : int
         T or T - 1.
+    n_bytes : int
+        Bytes of the scored tokens in UTF-8.
     logprob, bits : float
         Sum of the logprobs, and the same without its sign in bits.
     bits_per_byte : float
-        bits over the bytes of the scored tokens' text in UTF-8: comparable between tokenizers.
+        bits over n_bytes: comparable between tokenizers.
     perplexity : float
         exp of the mean of -logprob over the scored tokens. It and bits_per_byte are nan if there are none.
 
@@ -119,11 +121,11 @@ class Score:
         self._names = {token: tokenizer.token_text(token) for token in known}
         self.logprob = scores.logprob
         self.bits = math.fsum(self.surprisals[missing:].tolist())
-        self._n_bytes = len(tokenizer.decode_bytes(ids[missing:]))
+        self.n_bytes = len(tokenizer.decode_bytes(ids[missing:]))
 
     @property
     def bits_per_byte(self) -> float:
-        return self.bits / self._n_bytes if self._n_bytes else math.nan
+        return self.bits / self.n_bytes if self.n_bytes else math.nan
 
     @property
     def perplexity(self) -> float:

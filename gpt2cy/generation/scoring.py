@@ -74,6 +74,10 @@ class TokenScores:
     def __getitem__(self, part: slice) -> "TokenScores":
         return TokenScores(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
 
+    def copy(self) -> "TokenScores":
+        """Return the same in memory of its own."""
+        return TokenScores(*(getattr(self, name).copy() for name in self.__dataclass_fields__))
+
 
 def total(numbers: NDArray[np.float32]) -> float:
     """Return their exact sum, rounded once: the same in whatever parts they came."""
@@ -90,8 +94,8 @@ def empty(top: int) -> TokenScores:
 
 def joined(parts: Sequence[TokenScores], top: int) -> TokenScores:
     """Return the scores of tokens that follow each other."""
-    if not parts:
-        return empty(top)
+    if len(parts) < 2:
+        return parts[0] if parts else empty(top)
     names = TokenScores.__dataclass_fields__
     return TokenScores(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -222,7 +226,7 @@ class Piece(NamedTuple):
 
 def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[TokenScores]:
     """Return the scores of each piece; what several begin with is computed once."""
-    for piece in pieces:
+    for piece in pieces if limit < model.config.vocab_size else ():
         outside = np.flatnonzero(piece.targets >= limit)
         if len(outside):
             at = piece.start + int(outside[0])
@@ -230,13 +234,13 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[Token
             raise ValueError(f"{piece.name}: {where} is outside the vocab_limit of {limit}")
     scores = [empty(top)] * len(pieces)
     groups = shared_prefixes(pieces)
-    alone = [i for length, members in groups if not length for i in members]
+    elsewhere = {i for _, members in groups for i in members}
+    alone = [i for i, piece in enumerate(pieces) if i not in elsewhere and len(piece.targets)]
     for batch in packed(alone, lambda i: len(pieces[i].ids) - 1):
         found = score_batch(model, [pieces[i] for i in batch], [0] * len(batch), None, top, limit)
         for i, part in zip(batch, found, strict=True):
             scores[i] = part
-    shared = [(length, members) for length, members in groups if length]
-    for i, part in score_shared(model, pieces, shared, top, limit):
+    for i, part in score_shared(model, pieces, groups, top, limit):
         scores[i] = part
     return scores
 
@@ -254,7 +258,8 @@ def score_shared(
 
     def rows(member):
         group, i = member
-        return len(pieces[i].ids) - 1 - len(prefixes[group]) + CACHE_ROWS
+        length, members = groups[group]
+        return len(pieces[i].ids) - 1 - length + CACHE_ROWS + (length if i == members[0] else 0)
 
     for batch in packed(members, rows):
         present = dict.fromkeys(group for group, _ in batch)
@@ -272,14 +277,13 @@ def score_shared(
 
 
 def shared_prefixes(pieces: list[Piece]) -> list[tuple[int, list[int]]]:
-    """Return (tokens, pieces) of groups that begin alike; 0 tokens where sharing is not worth it.
+    """Return (tokens, pieces) of groups of two or more that begin alike, where sharing is worth it.
 
     A prefix ends before the row that scores the first token. In the order of their bytes, pieces that begin
     alike are neighbours.
     """
-    order = sorted(
-        (i for i, piece in enumerate(pieces) if len(piece.targets)), key=lambda i: pieces[i].ids.tobytes()
-    )
+    able = [i for i, piece in enumerate(pieces) if piece.start > LEAST_SAVED and len(piece.targets)]
+    order = sorted(able, key=lambda i: pieces[i].ids.tobytes())
     groups: list[tuple[int, list[int]]] = []
     for i in order:
         length = pieces[i].start - 1
@@ -290,7 +294,7 @@ def shared_prefixes(pieces: list[Piece]) -> list[tuple[int, list[int]]]:
                 groups[-1] = shared, [*members, i]
                 continue
         groups.append((length, [i]))
-    return [(length if len(members) > 1 else 0, members) for length, members in groups]
+    return [(length, members) for length, members in groups if len(members) > 1]
 
 
 def packed(items: list, rows: Callable[..., int]) -> Iterator[list]:
@@ -325,28 +329,27 @@ def score_batch(
     firsts = [piece.start - 1 - past for piece, past in zip(pieces, done, strict=True)]
     targets = np.concatenate([piece.targets for piece in pieces])
     table, top_ids, top_logits = score_rows(model, rows, caches, firsts, targets, limit, top)
-    scores, end = [], 0
-    for piece in pieces:
-        begin, end = end, end + len(piece.targets)
-        part = table[begin:end]
-        if (part["argmax"] < 0).any():
-            at = piece.position + piece.start + int((part["argmax"] < 0).argmax())
-            began = trouble.began(model, piece.ids[: at - piece.position])
-            raise FloatingPointError(f"{piece.name}: the logits before token {at} are not finite{began}")
-        # As the kernel does for the token itself, step by step, so that its bits are the same among these.
-        below = top_logits[begin:end].astype(np.float64) - part["max"].astype(np.float64)[:, None]
-        scores.append(
-            TokenScores(
-                piece.targets.copy(),
-                part["logprob"].copy(),
-                part["entropy"].astype(np.float32),
-                part["rank"].copy(),
-                part["argmax"].copy(),
-                top_ids[begin:end].copy(),
-                (below - part["log_total"][:, None]).astype(np.float32),
-            )
-        )
-    return scores
+    ends = np.cumsum([len(piece.targets) for piece in pieces]).tolist()
+    bad = np.flatnonzero(table["argmax"] < 0)
+    if len(bad):
+        piece, end = next(pair for pair in zip(pieces, ends, strict=True) if pair[1] > bad[0])
+        at = piece.position + len(piece.ids) - end + int(bad[0])
+        began = trouble.began(model, piece.ids[: at - piece.position])
+        raise FloatingPointError(f"{piece.name}: the logits before token {at} are not finite{began}")
+    # As the kernel does for the token itself, step by step, so that its bits are the same among these.
+    below = top_logits.astype(np.float64) - table["max"].astype(np.float64)[:, None]
+    whole = TokenScores(
+        targets,
+        table["logprob"].copy(),
+        table["entropy"].astype(np.float32),
+        table["rank"].copy(),
+        table["argmax"].copy(),
+        top_ids,
+        (below - table["log_total"][:, None]).astype(np.float32),
+    )
+    if len(pieces) == 1:
+        return [whole]
+    return [whole[begin:end].copy() for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 # ---- GPT's doors ---------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+STATISTICS_DTYPE: np.dtype[np.void]
+
 @disjoint_base
 class Scores:
     def __new__(cls, firsts: list[int], targets: NDArray[np.int64], limit: int, top: int) -> Self: ...

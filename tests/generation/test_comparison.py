@@ -132,6 +132,25 @@ def test_order_does_not_matter_and_the_prompt_is_computed_once(lm, monkeypatch):
     assert list(lm.compare(prompt, answers[::-1]).answers) == alone[::-1]
 
 
+def test_gpt2s_spaces(gpt2_lm):
+    """A space belongs to the word after it, wherever prompt and answer are cut."""
+    expected = gpt2_lm.compare("The sky is", [" blue", " not blue at all"]).answers
+    assert [len(answer.tokens) for answer in expected] == [1, 4]
+    found = gpt2_lm.compare("The sky is ", ["blue", "not blue at all"]).answers
+    assert [answer.tokens for answer in found] == [answer.tokens for answer in expected]
+    assert [answer.logprob for answer in found] == [answer.logprob for answer in expected]
+    whole = gpt2_lm.score("The sky is not blue at all")
+    assert expected[1].token_logprobs == tuple(whole.logprobs[-4:].tolist())
+
+
+def test_gpt2_begins_a_document_behind_the_end_of_another(gpt2_lm):
+    """PPL-04: an empty context is [50256]."""
+    answer = gpt2_lm.compare("", ["Hello world"]).answers[0]
+    scores = gpt2_lm.model.score_many([[50256, *gpt2_lm.encode("Hello world")]])[0]
+    assert answer.token_logprobs == tuple(scores.logprobs.tolist())
+    assert answer.logprob == gpt2_lm.score("Hello world", bos=True).logprob
+
+
 def test_to_dict_is_json(lm):
     found = lm.compare(PROMPT, [" be", " not"]).to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found

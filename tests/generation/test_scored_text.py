@@ -46,7 +46,8 @@ def test_sums(lm):
     assert score.logprob == math.fsum(score.logprobs[1:].tolist())
     assert score.bits == pytest.approx(-score.logprob / math.log(2), rel=1e-12)
     first = len(lm.tokenizer.decode_bytes(score.ids[:1]))
-    assert score.bits_per_byte == pytest.approx(score.bits / (len(TEXT.encode()) - first), rel=1e-12)
+    assert score.n_bytes == len(TEXT.encode()) - first
+    assert score.bits_per_byte == pytest.approx(score.bits / score.n_bytes, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(-score.logprob / n), rel=1e-12)
     assert score.perplexity == lm.model.perplexity(score.ids)
 
@@ -143,6 +144,14 @@ def test_sums_of_words(lm):
     without = lm.score(TEXT).words()
     assert without[0].logprob is None and without[0].surprisal is None
     assert all(word.logprob is not None for word in without[1:])
+
+
+def test_words_of_gpt2(gpt2_lm):
+    text = "It's  unbelievable, isn't it?\n\n\tNo: naïve 東京 \U0001f600\U0001f600!  "
+    words = gpt2_lm.score(text, bos=True).words()
+    assert [word.text for word in words] == text.split()
+    assert "".join(text[word.start : word.end] for word in words) == text
+    assert max(word.n_tokens for word in words) > 3
 
 
 # ---- to_dict, arguments ----------------------------------------------------------------------------------

@@ -301,7 +301,8 @@ def test_a_beginning_is_shared_up_to_where_scores_begin(model, tokens, rows_run)
         found = model.score_many([ids] * 3, starts)
         for scores, start in zip(found, starts, strict=True):
             check_same(scores, model.score_many([ids], [start])[0])
-    assert scoring.shared_prefixes([scoring.Piece(ids, 8, "", 0)] * 2) == [(0, [0]), (0, [1])]
+    assert scoring.shared_prefixes([scoring.Piece(ids, 16, "", 0)] * 2) == []
+    assert scoring.shared_prefixes([scoring.Piece(ids, 17, "", 0)] * 2) == [(16, [0, 1])]
 
 
 def test_nothing_to_score(model):
