@@ -81,11 +81,24 @@ def test_sums_and_shares():
     assert "1 tokens/s; the middle half of 3 passes, 1 thread, ref" in str(found)
 
 
-def test_the_middle_half():
-    passes = [{"a": float(i), "b": 1.0} for i in (9, 1, 5, 4, 100, 6, 0, 3)]
-    middle = profiling._middle_half(passes)
-    assert sorted(times["a"] for times in middle) == [3, 4, 5, 6]
-    assert len(profiling._middle_half(passes[:3])) == 3
+def test_which_passes_count():
+    passes = [{"a": float(i)} for i in (0, 1, 3, 4, 5, 6, 9, 100)]
+    assert [times["a"] for times in profiling.middle_half(passes)] == [3, 4, 5, 6]
+    assert profiling.middle_half(passes[:3]) == [passes[1]]
+    assert profiling.fastest_quarter(passes) == passes[:2]
+    assert profiling.fastest_quarter(passes[:3]) == passes[:1]
+
+
+@pytest.mark.parametrize(
+    ("choose", "expected"), [(profiling.middle_half, 3.0), (profiling.fastest_quarter, 1.0)]
+)
+def test_times_are_of_the_passes_that_count(model, monkeypatch, choose, expected):
+    names = [one.name for one in work.of_pass(CONFIG, [1], [0])]
+    lasting = iter([9.0, 1.0, 5.0, 3.0])  # the first is not timed
+    monkeypatch.setattr(profiling, "clocked", lambda *given: (dict.fromkeys(names, next(lasting)), None))
+    rows, n_passes = profiling.timed(model, [1], None, False, 1e-9, choose)
+    assert n_passes == 3
+    assert [row.seconds for row in rows] == [expected] * len(names)
 
 
 def test_bad_arguments(model):
