@@ -11,6 +11,7 @@ import pytest
 import gpt2cy
 from gpt2cy.inspection import Profile, machine, profiling, work
 from gpt2cy.inspection.clock import clocked
+from gpt2cy.kernels import host
 
 sys.path.append(str(Path(__file__).parents[2] / "perf"))
 import roofline
@@ -121,6 +122,18 @@ def test_caches_of_a_machine(tmp_path):
     assert machine.last_cache(str(tmp_path)) == 32 << 20
     assert machine.last_cache(str(tmp_path / "none")) == 32 << 20
     assert 64 << 20 <= machine.beyond_caches() <= 512 << 20
+
+
+def test_a_machine_short_of_memory_is_measured_with_less(model, monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        machine, "_best", lambda seconds, m, depth, columns, n: taken.append(4 * depth * columns) or 1.0
+    )
+    for left in (None, 1 << 40, 20 << 20, 0):
+        monkeypatch.setattr(host, "available_memory", lambda left=left: left)
+        machine.measure()
+    all_of_it = machine.beyond_caches()
+    assert taken[1::2] == [all_of_it, all_of_it, 10 << 20, 4 * 1024]
 
 
 def test_plot(model):
