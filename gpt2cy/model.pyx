@@ -156,6 +156,7 @@ cdef class GPT:
             for i in range(n_seq):
                 cache, j = slots[i]
                 cache.describe(j, w.batch.sequences + i)
+        w.divide(width, inner)
         positions = <int64_t *>w.take(n * sizeof(int64_t))
         for i in range(n_seq):
             for j in range(w.batch.sequences[i].n_rows):

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 from gpt2cy.kernels.table cimport g2_sequence
-from gpt2cy.kernels.threads cimport Team
+from gpt2cy.kernels.threads cimport Region, Team
+
+
+cdef struct Part
 
 
 ctypedef struct Batch:          # ragged: rows of all sequences, one after the other
     g2_sequence *sequences
     Py_ssize_t n_sequences, n_rows
     bint last_only              # what follows needs only each sequence's last row
+    Part *parts                 # a part of the rows for each worker, or NULL: all share the work on all rows
+    Region *region              # of a part: where the workers meet before attention, else NULL
+    int worker                  # of a part: whose
 
 ctypedef struct Buffers:
     float *x        # [n, C] the residual stream
     float *narrow   # [n, C] normalised rows, then the heads' outputs
     float *wide     # [n, max(3 C, inner)] qkv, then the MLP's inner rows
     float *scratch  # of the kernels
+
+cdef struct Part:               # some rows of a batch
+    Batch batch
+    Buffers buffers
 
 
 cdef class Workspace:
@@ -27,6 +37,7 @@ cdef class Workspace:
     cdef int obtain(self, size_t nbytes, void **home) except -1
     cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
+    cdef int divide(self, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int own_blocks(self, Py_ssize_t width) except -1
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,

@@ -25,6 +25,9 @@ cdef extern from "guard.h" nogil:
 
 cdef enum:
     SPARE_BYTES = 64 << 20   # a larger block goes back to the system
+    NEAR_BYTES = 4 << 20     # weights of a block that stay in a core's caches from one pass to the next
+    FEW_ROWS = 6             # rows of a part that are worth reading those for
+    MANY_ROWS = 24           # ... and weights that come from memory
 
 
 cdef size_t floats(Py_ssize_t count) noexcept nogil:
@@ -41,7 +44,19 @@ cdef Py_ssize_t block_floats(Py_ssize_t width) noexcept nogil:
 
 
 cdef Py_ssize_t scratch_floats(const Team *team, Py_ssize_t n, Py_ssize_t deepest) noexcept nogil:
-    return max(matmul_scratch(team, n, deepest), attend_scratch(team))
+    """For all rows at once, or for parts of them."""
+    return max(matmul_scratch(team, n, deepest), attend_scratch(team)) + 32 * team.n_threads
+
+
+cdef bint divides(const Team *team, Py_ssize_t n, Py_ssize_t width, Py_ssize_t inner) noexcept nogil:
+    """Whether workers do better with rows of their own than with a share of each product.
+
+    A row of one's own stays in one's own cache from the first norm to the last sum, and there is one meeting
+    a block instead of one a kernel; but every worker reads all the weights.
+    """
+    cdef Py_ssize_t each = n // team.n_threads
+    cdef double weights = (4.0 * width + 2.0 * inner) * width * sizeof(float)
+    return team.n_threads > 1 and (each >= MANY_ROWS or each >= FEW_ROWS and weights <= NEAR_BYTES)
 
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
@@ -55,6 +70,9 @@ cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ss
         raise MemoryError(f"a call on {n:,} tokens does not fit this machine's addresses")
     cdef size_t total = rounded(len(lengths) * sizeof(g2_sequence)) + 2 * floats(n * width) + floats(n * wide)
     total += floats(scratch_floats(team, n, max(width, inner)))
+    if divides(team, n, width, inner):
+        total += rounded(team.n_threads * sizeof(Part))
+        total += rounded((len(lengths) + team.n_threads) * sizeof(g2_sequence))
     if blocks:
         total += rounded(count * sizeof(float *)) + count * floats(block_floats(width))
     return total
@@ -107,6 +125,9 @@ cdef class Workspace:
         cdef g2_sequence *s
         self.batch.n_sequences = len(lengths)
         self.batch.last_only = False
+        self.batch.parts = NULL
+        self.batch.region = NULL
+        self.batch.worker = 0
         self.batch.sequences = <g2_sequence *>self.take(len(lengths) * sizeof(g2_sequence))
         for i in range(self.batch.n_sequences):
             s = self.batch.sequences + i
@@ -121,6 +142,48 @@ cdef class Workspace:
         self.buffers.narrow = self.take_floats(n * width)
         self.buffers.wide = self.take_floats(n * wide)
         self.buffers.scratch = self.take_floats(scratch_floats(&self.team, n, max(width, inner)))
+        return 0
+
+    cdef int divide(self, Py_ssize_t width, Py_ssize_t inner) except -1:
+        """Where it is worth it, a part of the rows for each worker, once the sequences are described."""
+        cdef Py_ssize_t n = self.batch.n_rows, wide = max(3 * width, inner), first = 0, end, i
+        cdef int w, n_parts = self.team.n_threads
+        cdef Team one = self.team
+        cdef Part *part
+        cdef g2_sequence *s
+        cdef g2_sequence *mine
+        cdef float *scratch = self.buffers.scratch
+        if not divides(&self.team, n, width, inner):
+            return 0
+        one.n_threads = 1
+        self.batch.parts = <Part *>self.take(n_parts * sizeof(Part))
+        mine = <g2_sequence *>self.take((self.batch.n_sequences + n_parts) * sizeof(g2_sequence))
+        for w in range(n_parts):
+            end = n if w == n_parts - 1 else cut(&self.batch, first, n_parts - w, width)
+            part = self.batch.parts + w
+            part.batch = self.batch
+            part.batch.parts = NULL
+            part.batch.worker = w
+            part.batch.n_rows = end - first
+            part.batch.sequences = mine
+            part.batch.n_sequences = 0
+            for i in range(self.batch.n_sequences):
+                s = self.batch.sequences + i
+                if s.row < end and s.row + s.n_rows > first:
+                    mine.row = max(<Py_ssize_t>s.row, first)
+                    mine.n_rows = min(<Py_ssize_t>(s.row + s.n_rows), end) - mine.row
+                    mine.position = s.position + mine.row - s.row
+                    mine.row -= first
+                    mine.blocks = s.blocks
+                    mine.layer_stride = s.layer_stride
+                    mine += 1
+                    part.batch.n_sequences += 1
+            part.buffers.x = self.buffers.x + first * width
+            part.buffers.narrow = self.buffers.narrow + first * width
+            part.buffers.wide = self.buffers.wide + first * wide
+            part.buffers.scratch = scratch
+            scratch += floats(scratch_floats(&one, end - first, max(width, inner)) - 32) // sizeof(float)
+            first = end
         return 0
 
     cdef int own_blocks(self, Py_ssize_t width) except -1:
@@ -139,6 +202,63 @@ cdef class Workspace:
                 table[j] = self.take_floats(block_floats(width))
             table += blocks_for(s.n_rows)
         return 0
+
+
+cdef double cost(const g2_sequence *s, Py_ssize_t first, Py_ssize_t end, Py_ssize_t width) noexcept nogil:
+    """Of rows first .. end - 1, in multiply-adds by width: 12 width for the products, 2 a key and query."""
+    cdef double rows = end - first, position = s.position + first - s.row
+    return rows * (12.0 * width + 2 * position + rows)
+
+
+cdef Py_ssize_t cut(const Batch *batch, Py_ssize_t first, int parts, Py_ssize_t width) noexcept nogil:
+    """Where the next part ends, which begins at row `first`, if `parts` parts are to cost the same."""
+    cdef double left = 0
+    cdef Py_ssize_t i, start, low, high, middle
+    cdef const g2_sequence *s
+    for i in range(batch.n_sequences):
+        s = batch.sequences + i
+        if s.row + s.n_rows > first:
+            left += cost(s, max(<Py_ssize_t>s.row, first), s.row + s.n_rows, width)
+    left /= parts
+    for i in range(batch.n_sequences):
+        s = batch.sequences + i
+        if s.row + s.n_rows <= first:
+            continue
+        low = max(<Py_ssize_t>s.row, first)
+        high = s.row + s.n_rows
+        if cost(s, low, high, width) < left:
+            left -= cost(s, low, high, width)
+            continue
+        start = low
+        while high - low > 1:   # the last end that still fits
+            middle = (low + high) // 2
+            if cost(s, start, middle, width) <= left:
+                low = middle
+            else:
+                high = middle
+        return max(low, first + 1)
+    return batch.n_rows
+
+
+def parts_of(list lengths, list positions, Py_ssize_t width, Py_ssize_t inner, int n_threads):
+    """Of each part of a batch its first row, and [row, n_rows, position] of its sequences. For tests."""
+    cdef Workspace w = Workspace.__new__(Workspace)
+    cdef Py_ssize_t i, j
+    cdef g2_sequence *s
+    w.team.n_threads = n_threads
+    w.obtain(batch_nbytes(&w.team, lengths, width, inner, False), NULL)
+    w.lay_out(lengths, width, inner)
+    for i in range(w.batch.n_sequences):
+        w.batch.sequences[i].position = positions[i]
+    w.divide(width, inner)
+    parts = []
+    for i in range(n_threads if w.batch.parts != NULL else 0):
+        sequences = []
+        for j in range(w.batch.parts[i].batch.n_sequences):
+            s = w.batch.parts[i].batch.sequences + j
+            sequences.append([s.row, s.n_rows, s.position])
+        parts.append((<Py_ssize_t>(w.batch.parts[i].buffers.x - w.buffers.x) // width, sequences))
+    return parts
 
 
 cdef void keep_last(Batch *batch) noexcept nogil:
@@ -179,6 +299,7 @@ cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner):
     w.obtain_alone("x", floats(sum(lengths) * width), batch_nbytes(&w.team, lengths, width, inner, True))
     w.lay_out(lengths, width, inner)
     w.own_blocks(width)
+    w.divide(width, inner)
     return w
 
 

@@ -21,6 +21,7 @@ import gpt2cy
 from gpt2cy.kernels import dispatch
 
 TOLERANCE = 1e-4  # standard deviations of what is right
+LINE = 64  # bytes of a cache line
 
 
 @dataclass
@@ -63,6 +64,15 @@ def require_close(what, got, want):
     error = harness.relative_error(np.asarray(got, np.float64), np.asarray(want, np.float64))
     if not error <= TOLERANCE:
         sys.exit(f"{what} is wrong by {error:.1e} standard deviations: not timed")
+
+
+def aligned(array):
+    """A copy that starts with a cache line, as everything in a workspace does; NumPy's own may not."""
+    memory = np.empty(array.nbytes + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 @contextlib.contextmanager

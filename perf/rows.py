@@ -69,9 +69,9 @@ def row_cases(kind, n, counts, args):
     """Layer norm or softmax of n rows; checked."""
     width = WIDTHS[kind]
     rng = np.random.default_rng(n)
-    x = rng.standard_normal((n, width), np.float32)
+    x = bench.aligned(rng.standard_normal((n, width), np.float32))
     gamma, beta = rng.standard_normal((2, width), np.float32)
-    out = np.empty_like(x)
+    out = bench.aligned(np.zeros_like(x))
     few = x[:64].astype(np.float64)
     want = reference.layernorm(few, gamma, beta, 1e-5) if kind == "layernorm" else reference.softmax(few)
     for isa, threads in itertools.product(args.isas, args.threads):
@@ -93,8 +93,8 @@ def row_cases(kind, n, counts, args):
 
 def gelu_cases(counts, args):
     """GELU (tanh) with one thread; checked."""
-    x = np.random.default_rng(0).standard_normal(GELU_NUMBERS, np.float32)
-    out = np.empty_like(x)
+    x = bench.aligned(np.random.default_rng(0).standard_normal(GELU_NUMBERS, np.float32))
+    out = bench.aligned(np.zeros_like(x))
     for isa in args.isas:
 
         def call(isa=isa):

@@ -175,9 +175,9 @@ def optional_libraries_stay_in_their_adapters(name, imports, source):
     }
 
 
-def only_kernels_are_parallel(name, imports, source):
-    allowed = {f"gpt2cy.kernels.{name}" for name in ("gemm", "attention", "rows", "logits")}
-    if name not in allowed:
+def only_kernels_and_blocks_are_parallel(name, imports, source):
+    allowed = "kernels.gemm", "kernels.attention", "kernels.rows", "kernels.logits", "layers.block"
+    if name.removeprefix("gpt2cy.") not in allowed:
         return {item for item in imports if within(item, "cython.parallel", "openmp")}
 
 
@@ -243,7 +243,7 @@ RULES = {
         ("gpt2cy.tokenizer.hf", "import tiktoken"),
         ("gpt2cy.cli.score", "import lm_eval"),
     ],
-    only_kernels_are_parallel: [
+    only_kernels_and_blocks_are_parallel: [
         ("gpt2cy.layers.attention", "from cython.parallel cimport prange"),
         ("gpt2cy.kernels.raw", "cimport openmp"),
     ],

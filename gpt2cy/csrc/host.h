@@ -25,9 +25,11 @@
 #ifdef _OPENMP
 enum { G2_OPENMP = _OPENMP };
 static inline int g2_omp_limit(void) { return omp_get_max_threads(); }
+static inline int g2_omp_team(void) { return omp_get_num_threads(); } /* of the loop that this is in */
 #else
 enum { G2_OPENMP = 0 };
 static inline int g2_omp_limit(void) { return 1; }
+static inline int g2_omp_team(void) { return 1; }
 #endif
 
 #ifdef _WIN32

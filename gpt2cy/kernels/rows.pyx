@@ -10,7 +10,9 @@ from gpt2cy.kernels.table cimport fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
-    CHUNK = 8192           # numbers of a task
+    CHUNK = 32768           # numbers of a task
+    SIDE_BY_SIDE = 4       # rows of layer norm (csrc/rows.inc.h)
+    TASKS_EACH = 4         # at least this many tasks a thread, where there are rows enough
 
 cdef double WORTH_A_TEAM = 3.0e4   # numbers
 
@@ -65,9 +67,15 @@ cdef void some_chunks(const Job *job, Py_ssize_t rows, Region *region, int worke
         task = take(region, worker)
 
 
+cdef Py_ssize_t task_rows(const Job *job, int n_workers) noexcept nogil:
+    """Rows of a task: few tasks, of up to CHUNK numbers, of rows that layer norm can take side by side."""
+    cdef Py_ssize_t rows = min(CHUNK // job.width, (job.n + TASKS_EACH * n_workers - 1) // (TASKS_EACH * n_workers))
+    return max(<Py_ssize_t>1, rows if rows < SIDE_BY_SIDE else rows // SIDE_BY_SIDE * SIDE_BY_SIDE)
+
+
 cdef void run(const Job *job) noexcept nogil:
-    cdef Py_ssize_t rows = max(<Py_ssize_t>1, CHUNK // job.width), n_tasks = (job.n + rows - 1) // rows, i
     cdef int n = workers(job.team, <double>job.n * job.width, WORTH_A_TEAM)
+    cdef Py_ssize_t rows = task_rows(job, n), n_tasks = (job.n + rows - 1) // rows, i
     cdef Region region
     if n == 1:
         some_rows(job, 0, job.n)

@@ -18,8 +18,10 @@ ctypedef struct Share:     # one worker's tasks, a cache line of its own
 
 ctypedef struct Region:    # one parallel loop
     int n_workers
+    int arrived            # workers at the meeting, where the loop has one
     double last            # when worker 0, the thread that called, finished a task
     double shortest        # its shortest task: what the system took from it is not in there
+    double waited          # its wait at the meeting
     Share shares[MOST]
 
 cdef void join_team(Team *team) noexcept nogil
@@ -28,3 +30,7 @@ cdef int workers(const Team *team, double work, double least) noexcept nogil
 cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcept nogil
 cdef Py_ssize_t take(Region *region, int worker) noexcept nogil
 cdef void close_region(const Region *region) noexcept nogil
+cdef bint all_here(const Region *region) noexcept nogil
+cdef void begin_part(Region *region, int worker) noexcept nogil
+cdef void meet(Region *region, int worker) noexcept nogil
+cdef void end_part(Region *region, int worker) noexcept nogil

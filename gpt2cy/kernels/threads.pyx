@@ -22,6 +22,7 @@ from gpt2cy.kernels cimport dispatch
 cdef extern from "host.h" nogil:
     int G2_OPENMP
     int g2_omp_limit()
+    int g2_omp_team()
     int g2_affinity()
     double g2_now()
     int getpid "g2_process" ()
@@ -30,6 +31,7 @@ cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
     void g2_write_leave(int *state)
     int64_t g2_take(int64_t *next, int64_t end)
+    void g2_meet(int *arrived, int n)
 
 cdef int chosen = 0        # by set_num_threads; 0: the default
 cdef int quota = MOST      # of the cgroup, rounded up
@@ -90,32 +92,62 @@ cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcep
     """Before a loop: each worker gets an equal share of the tasks, one after the other."""
     cdef int i
     region.n_workers = n_workers
+    region.arrived = 0
     region.last = 0
     region.shortest = 1.0
+    region.waited = 0
     for i in range(n_workers):
         region.shares[i].next = n_tasks * i // n_workers
         region.shares[i].end = n_tasks * (i + 1) // n_workers
+
+
+cdef void note(Region *region, int worker) noexcept nogil:
+    """Worker 0 is between two tasks."""
+    cdef double now
+    if worker == 0:
+        now = g2_now()
+        if region.last > 0:
+            region.shortest = min(region.shortest, now - region.last)
+        region.last = now
 
 
 cdef Py_ssize_t take(Region *region, int worker) noexcept nogil:
     """This worker's next task, or -1: of its own share, then of the others', since a core may be slowed by a
     neighbour.  A worker's tasks follow each other in memory, so what one of them fetches ahead serves the next.
     """
-    cdef double now
     cdef int i
     cdef int64_t task
     cdef Share *share
-    if worker == 0:
-        now = g2_now()
-        if region.last > 0:
-            region.shortest = min(region.shortest, now - region.last)
-        region.last = now
+    note(region, worker)
     for i in range(region.n_workers):
         share = &region.shares[(worker + i) % region.n_workers]
         task = g2_take(&share.next, share.end)
         if task >= 0:
             return task
     return -1
+
+
+cdef bint all_here(const Region *region) noexcept nogil:
+    """Within a loop: whether each worker is a thread of its own, as those who meet must be."""
+    return g2_omp_team() == region.n_workers
+
+
+cdef void begin_part(Region *region, int worker) noexcept nogil:
+    """Where workers have no tasks to take but a part each, it begins, has at most one meeting, and ends."""
+    note(region, worker)
+
+
+cdef void meet(Region *region, int worker) noexcept nogil:
+    """Go on when all workers are here."""
+    note(region, worker)
+    g2_meet(&region.arrived, region.n_workers)
+    if worker == 0:
+        region.waited = g2_now() - region.last
+        region.last += region.waited
+
+
+cdef void end_part(Region *region, int worker) noexcept nogil:
+    note(region, worker)
 
 
 cdef void close_region(const Region *region) noexcept nogil:
@@ -125,7 +157,7 @@ cdef void close_region(const Region *region) noexcept nogil:
     """
     global suspect, resume, pause
     cdef double now = g2_now()
-    if now - region.last > LONG_WAIT + 8 * region.shortest:
+    if max(now - region.last, region.waited) > LONG_WAIT + 8 * region.shortest:
         if now < suspect:
             pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * pause))
             resume = now + pause

@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
+from gpt2cy.kernels.threads cimport meet
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
 from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, apart, show
 from gpt2cy.workspace cimport Workspace, call_alone, gather_last, keep_last
@@ -104,6 +105,8 @@ cdef class Attention:
         self.c_attn.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)
         show(tap, QKV, <int>layer, b.wide, n, 3 * width)
         kernel.append(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer)
+        if batch.region != NULL:   # others have put theirs in
+            meet(batch.region, batch.worker)
         if batch.last_only and n > batch.n_sequences:
             keep_last(batch)
         kernel.attend(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer, self.scale,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from gpt2cy.kernels.memory cimport Arena
-from gpt2cy.kernels.threads cimport Team
+from gpt2cy.kernels.threads cimport Region, Team
 from gpt2cy.layers.attention cimport Attention
 from gpt2cy.layers.layernorm cimport LayerNorm
 from gpt2cy.layers.mlp cimport MLP
@@ -15,4 +15,7 @@ cdef class Block:
     cdef readonly Py_ssize_t layer_idx
     cdef object config
     cdef int draw(self, rng, float std) except -1
+    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker) noexcept nogil
+    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b) noexcept nogil
+    cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil
     cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block: x = x + attn(ln_1(x)), then x = x + mlp(ln_2(x)), in place on the residual stream.
 
+Two ways to share that out, of the same bits.  With few rows all workers share each product's columns: a weight is
+read by one of them.  With more, each worker takes rows of its own through the whole block (Workspace.divide):
+they stay in its caches, and all meet once, when everybody's keys and values are there.
+
     b.x       [n, C]                the residual stream, read and written
     b.narrow  [n, C]                ln_1(x), heads, ln_2(x)
     b.wide    [n, max(3 C, inner)]  qkv, then the MLP's inner rows
 """
 import numpy as np
 
+from cython.parallel cimport prange
 from libc.string cimport memcpy
 
+from gpt2cy.kernels.threads cimport all_here, begin_part, close_region, end_part, open_region, workers
 from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
 from gpt2cy.layers.linear cimport arena_alone
 from gpt2cy.layers.mlp cimport mlp_nbytes
 from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
-from gpt2cy.workspace cimport Workspace, call_alone
+from gpt2cy.workspace cimport Part, Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
@@ -82,6 +88,32 @@ cdef class Block:
         return 0
 
     cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
+        if batch.parts != NULL and not batch.last_only and tap == NULL and workers(team, 1.0, 0.0) > 1:
+            self.run_parts(team, batch, b)
+        else:
+            self.run_rows(team, batch, b, tap)
+
+    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b) noexcept nogil:
+        """Each worker its rows, from ln_1 to the last sum; they meet when all keys and values are in their blocks."""
+        cdef Region region
+        cdef int i, n = team.n_threads
+        open_region(&region, n, 0)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            self.run_part(team, batch, b, &region, i)
+        close_region(&region)
+
+    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker) noexcept nogil:
+        cdef Team alone = Team(team.table, 1, 0)
+        cdef Part *part = batch.parts + worker
+        begin_part(region, worker)
+        if all_here(region):
+            part.batch.region = region
+            self.run_rows(&alone, &part.batch, &part.buffers, NULL)
+        elif worker == 0:   # OpenMP has given fewer threads than it was asked for
+            self.run_rows(&alone, batch, b, NULL)
+        end_part(region, worker)
+
+    cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
         cdef Py_ssize_t n = batch.n_rows, width = self.ln_1.n_embd
         cdef int layer = <int>self.layer_idx
         self.ln_1.run(team, b.x, n, b.narrow)

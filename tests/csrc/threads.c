@@ -2,12 +2,13 @@
  *
  * Who writes what, as the Cython drivers share it out (kernels/gemm.pyx, kernels/attention.pyx), with plain
  * threads, so that a race detector understands the locks: built with -fsanitize=thread, or run under helgrind.
- * Tasks are taken from a counter; results are compared with one thread's. Prints "N passed, M failed". */
+ * Tasks are taken from a counter; results are compared with one thread's; then threads meet. Prints "N passed, M failed". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "guard.h"
 #include "layout.h"
 #include "table.h"
 
@@ -102,6 +103,27 @@ static float *attention(int threads) {
     return out;
 }
 
+/* ---- a meeting: each writes, and after it reads what the others have written */
+static int arrived, written[THREADS], missed;
+
+static void *meeting(void *arg) {
+    written[(size_t)arg] = 1;
+    g2_meet(&arrived, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        if (written[i] != 1) __atomic_add_fetch(&missed, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static int meetings(int times) {
+    while (times--) {
+        pthread_t id[THREADS];
+        arrived = 0, memset(written, 0, sizeof written);
+        for (int i = 0; i < THREADS; i++) pthread_create(&id[i], NULL, meeting, (void *)(size_t)i);
+        for (int i = 0; i < THREADS; i++) pthread_join(id[i], NULL);
+    }
+    return missed;
+}
+
 int main(void) {
     int failed = 0, passed = 0;
     a = numbers(M * K), slivers = numbers(M * K), qkv = numbers(T * 3 * C);
@@ -119,6 +141,7 @@ int main(void) {
         printf("%-7s %s\n", table->name, wrong ? "FAILED" : "ok");
         wrong ? failed++ : passed++;
     }
+    meetings(200) ? failed++ : passed++;
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
