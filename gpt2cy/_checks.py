@@ -217,8 +217,8 @@ def cache_sizes(name: str, cache, n_layers: int, n_heads: int, n_embd: int) -> N
     """Raise unless a KVCache is one of a model of these sizes."""
     if (cache.n_layers, cache.n_heads, cache.n_embd) != (n_layers, n_heads, n_embd):
         raise ValueError(
-            f"{name}: expected a cache of this model ({n_layers} layers, {n_heads} heads, width {n_embd}), got one "
-            f"of {cache.n_layers} layers, {cache.n_heads} heads, width {cache.n_embd}"
+            f"{name}: expected a cache of this model ({n_layers} layers, {n_heads} heads, width {n_embd}), "
+            f"got one of {cache.n_layers} layers, {cache.n_heads} heads, width {cache.n_embd}"
         )
 
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model and its tokenizer together: text in, text out.
 
-    load(source)
-      weights.open_checkpoint    configuration, and the folder that the tokenizer is looked for in
-      find_tokenizer             its files beside the weights, or bytes
-      GPT.from_pretrained        the weights
-      LanguageModel              vocabularies compared
+load(source)
+  weights.open_checkpoint    configuration, and the folder that the tokenizer is looked for in
+  find_tokenizer             its files beside the weights, or bytes
+  GPT.from_pretrained        the weights
+  LanguageModel              vocabularies compared
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -19,6 +22,14 @@ from gpt2cy import tokenizer as tokenizers
 from gpt2cy.layers.functional import softmax
 from gpt2cy.model import GPT
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer, vocabulary
+
+if TYPE_CHECKING:
+    from gpt2cy.cache import KVCache
+    from gpt2cy.generation.result import Generated
+    from gpt2cy.generation.sampling import Sampling
+    from gpt2cy.generation.text import Stream
+    from gpt2cy.generation.comparison import Comparison
+    from gpt2cy.generation.scored_text import Score
 
 
 class NextToken(NamedTuple):
@@ -37,7 +48,7 @@ class LanguageModel:
     model : GPT
     tokenizer : Tokenizer
         Its vocabulary may be smaller than the model's, which is then padded: ids without a token never come
-        out, and have no share of any probability.
+        out, and have no share of `next_tokens`' probabilities; `score` and `compare` take a `vocab_limit`.
 
     Raises
     ------
@@ -139,14 +150,36 @@ class LanguageModel:
         found = ((int(self._known[i]), float(probabilities[i])) for i in likeliest)
         return [NextToken(self.tokenizer.token_text(token), token, share) for token, share in found]
 
+    @overload
+    def generate(
+        self,
+        text: str,
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        progress: Callable[[int], object] | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> Generated: ...
+    @overload
+    def generate(
+        self,
+        text: Sequence[str],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        progress: Callable[[int], object] | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> list[Generated]: ...
     def generate(self, text, sampling=None, *, cache=None, progress=None, allow_special=False, **settings):
         """Continue a text or several, all in one batch.
 
         Parameters
         ----------
         text : str or list of str
-            Nothing is stripped or added, and none is cut. An empty one begins a document: behind the token that ends
-            the one before, where the tokenizer has such a token.
+            Nothing is stripped or added, and none is cut. An empty one begins a document: behind the token
+            that ends the one before, where the tokenizer has such a token.
         sampling : Sampling, or a list of one a text, optional
             The settings; `Sampling` describes them.
         cache : KVCache, optional
@@ -156,9 +189,10 @@ class LanguageModel:
         allow_special : bool
             Whether special tokens in a text are taken as such; see `Tokenizer.encode`.
         **settings
-            Any setting of `Sampling`, one value for all texts or a list of one a text; see `GPT.generate`. ``stop``
-            is a string or several that end a text and are no part of it. Unless `stop_ids` are given, a text ends at
-            the tokenizer's end of text. Unless `vocab_limit` is given, ids without a token do not come.
+            Any setting of `Sampling`, one value for all texts or a list of one a text; see `GPT.generate`.
+            ``stop`` is a string or several that end a text and are no part of it. Unless `stop_ids` are
+            given, a text ends at the tokenizer's end of text. Unless `vocab_limit` is given, ids without a
+            token do not come.
 
         Returns
         -------
@@ -179,14 +213,23 @@ class LanguageModel:
         >>> result = lm.generate("To be", max_new_tokens=5, seed=1)
         >>> len(result.tokens), result.finish_reason, result.text == lm.decode(result.tokens)
         (5, 'length', True)
-        >>> [len(result.tokens) for result in lm.generate(["To be", "or not"], max_new_tokens=[3, 4], top_p=0.9)]
+        >>> results = lm.generate(["To be", "or not"], max_new_tokens=[3, 4], top_p=0.9)
+        >>> [len(result.tokens) for result in results]
         [3, 4]
         """
         from gpt2cy.generation import text as texts
 
         return texts.generate(self, text, sampling, cache, progress, allow_special, settings)
 
-    def stream(self, text, sampling=None, *, cache=None, allow_special=False, **settings):
+    def stream(
+        self,
+        text: str,
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> Stream:
         """Continue a text, and yield what comes as it comes.
 
         Parameters and errors are those of `generate`, for one text and one sample.
@@ -194,8 +237,9 @@ class LanguageModel:
         Returns
         -------
         Stream
-            An iterator of str, none empty; joined they are the text that `generate` returns. A piece is held back
-            while it may be part of a character or of a stop string. `seed` is known at once, `result` at the end.
+            An iterator of str, none empty; joined they are the text that `generate` returns. A piece is held
+            back while it may be part of a character or of a stop string. `seed` is known at once, `result` at
+            the end.
 
         Examples
         --------
@@ -212,14 +256,145 @@ class LanguageModel:
 
         return texts.stream(self, text, sampling, cache, allow_special, settings)
 
+    def score(
+        self,
+        text: str | Sequence[str],
+        *,
+        top: int = 0,
+        stride: int | None = None,
+        bos: bool = False,
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> "Score | list[Score]":
+        """Return how likely the model finds each token of a text, knowing the text before it.
+
+        Parameters
+        ----------
+        text : str or list of str
+            Of any length: one longer than the model sees at once is scored through windows.
+        top : int
+            How many of the likeliest tokens to name in each place.
+        stride : int, optional
+            How far the windows are apart; see `GPT.token_logprobs`.
+        bos : bool
+            Whether the token that ends a document is put before the text, so that the first token has
+            something before it and is scored too. False scores each token after the first.
+        vocab_limit : int, optional
+            Only ids below it have a share of the probability. None means all of the model's, also rows that
+            pad its vocabulary, as transformers counts them; ``tokenizer.vocab_size`` leaves those out.
+        allow_special : bool
+            Whether special tokens in the text are taken as such; see `Tokenizer.encode`.
+
+        Returns
+        -------
+        Score, or a list of them for a list of texts
+            The same bits for a text alone and among others.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When an argument is of the wrong kind or out of range, a text is empty, or there is no token for
+            `bos`.
+        FloatingPointError
+            When logits are not finite.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> lm.score("To be, or not to be")
+        Score(19 tokens, ... bits, ... bits per byte, perplexity ...)
+        """
+        from gpt2cy.generation import scored_text
+
+        if not isinstance(text, Sequence):
+            raise TypeError(f"text: expected text (str) or a list of texts, got {type(text).__name__}")
+        texts = [text] if isinstance(text, str) else list(text)
+        scores = scored_text.score_texts(
+            self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special
+        )
+        return scores[0] if isinstance(text, str) else scores
+
+    def compare(
+        self,
+        prompt: str,
+        answers: Sequence[str],
+        *,
+        by: str = "logprob",
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> "Comparison":
+        """Return how likely the model finds each of several answers behind a prompt, which is computed once.
+
+        Parameters
+        ----------
+        prompt : str
+            Whitespace at its end belongs to the answers. With an empty one the answers begin a document.
+        answers : list of str
+            None of them empty. A token that holds characters of both belongs to the answer.
+        by : {"logprob", "per_token", "per_character"}
+            What makes an answer the best: the probability of all its tokens, or its logarithm over their
+            number, or over the number of characters.
+        vocab_limit, allow_special
+            As `score`.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        TypeError, ValueError
+            When an argument is of the wrong kind or out of range, an answer is empty or has more tokens than
+            the model has positions, or the prompt is empty and there is no token to begin from.
+        FloatingPointError
+            When logits are not finite.
+
+        Warns
+        -----
+        UserWarning
+            When prompt and answer do not fit, and tokens at the beginning of the prompt are left out; each
+            answer says how many.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> found = lm.compare("To be, or", [" not to be", " to be"], by="per_token")
+        >>> found.best in found.answers, found.answers[1].logprob < 0
+        (True, True)
+        """
+        from gpt2cy.generation import comparison
+
+        return comparison.compare(self.model, self.tokenizer, prompt, answers, by, vocab_limit, allow_special)
+
     def beginning(self) -> list[int]:
-        """Return the id that a document begins behind; ValueError where the tokenizer has none."""
+        """Return the ids that a document begins behind: of the token that ends the one before.
+
+        Raises
+        ------
+        ValueError
+            Where the tokenizer has no such token.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer()).beginning()
+        Traceback (most recent call last):
+        ValueError: text: expected at least one character; the tokenizer has no eos to begin from
+        """
         if self.tokenizer.eos_id is None:
             raise ValueError("text: expected at least one character; the tokenizer has no eos to begin from")
         return [self.tokenizer.eos_id]
 
-    def gaps(self) -> list[int]:
-        """Return the ids below the tokenizer's `vocab_size` that have no token."""
+    def _gaps(self) -> list[int]:
+        """The ids below the tokenizer's `vocab_size` that have no token."""
         return np.setdiff1d(np.arange(self.tokenizer.vocab_size), self._known).tolist()
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a user wait for a generated token, and for the first one? Everything counted, sampling included.
+"""How long does a user wait for a generated token, and for the first one? Sampling and all included.
 
     python perf/generate.py --quick
     python perf/generate.py --models gpt2 --threads 2
 
-A `token` is one step of the loop that `generate` runs, for each row of a batch after so many tokens; it is timed
-greedy, and drawn with top_k and top_p. `first` is a call of `generate` for one token of a long prompt. Each has its
-share of the roofline of the forward pass alone: choosing has no share in that, so it counts as loss. Before anything
-is timed, greedy tokens are compared with the largest logits of a forward pass over the whole text.
+A `token` is one step of the loop that `generate` runs, for each row of a batch after so many tokens; it is
+timed greedy, and drawn with top_k and top_p. `first` is a call of `generate` for one token of a long prompt.
+Each has its share of the roofline of the forward pass alone: choosing has no share in that, so it counts as
+loss. Before anything is timed, greedy tokens are compared with the largest logits of a forward pass over the
+whole text.
 """
 
 import argparse
@@ -84,7 +85,14 @@ def cases(run, name, threads):
     ids = np.random.default_rng(0).integers(0, config.vocab_size, prompt)
     for kind, settings in SETTINGS.items():
         for batch, past in run.args.tokens:
-            fields = {"model": name, "call": "token", "batch": batch, "past": past, "settings": kind, "threads": threads}
+            fields = {
+                "model": name,
+                "call": "token",
+                "batch": batch,
+                "past": past,
+                "settings": kind,
+                "threads": threads,
+            }
             if past + 50 > config.block_size:
                 continue
             needed = batch * config.memory_plan(1, past + 50)["cache"] * 2
@@ -92,8 +100,17 @@ def cases(run, name, threads):
                 print(f"not enough memory, not timed: {fields}", file=sys.stderr)
                 continue
             steps = Steps(model, batch, past, settings)
-            yield bench.Case(fields, None, roofline.decode(config, batch, past), *limits, timer=steps.milliseconds)
-        fields = {"model": name, "call": "first", "batch": 1, "past": prompt, "settings": kind, "threads": threads}
+            yield bench.Case(
+                fields, None, roofline.decode(config, batch, past), *limits, timer=steps.milliseconds
+            )
+        fields = {
+            "model": name,
+            "call": "first",
+            "batch": 1,
+            "past": prompt,
+            "settings": kind,
+            "threads": threads,
+        }
 
         def first(settings=settings):
             model.generate([ids], max_new_tokens=1, seed=0, **settings)

@@ -305,13 +305,16 @@ def test_what_is_not_sequences(model, wrong):
 @pytest.mark.parametrize(
     "wrong",
     [
-        [[0.0] * 61], 5, np.empty((3, 61), np.float32), np.empty((1, 60), np.float32), np.empty(61, np.float32),
+        [[0.0] * 61], 5, np.empty((3, 61), np.float32), np.empty((1, 60), np.float32),
+        np.empty(61, np.float32),
         np.empty((1, 61)), np.empty((1, 61), ">f4"), np.empty((61, 2), np.float32).T,
         np.broadcast_to(np.float32(0), (2, 61)),
     ],
 )  # fmt: skip
 def test_where_results_cannot_be_put(model, wrong):
-    with pytest.raises((TypeError, ValueError), match=r"^out: expected a writable C-contiguous float32 array"):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"^out: expected a writable C-contiguous float32 array"
+    ):
         model.next_logits_many([[1, 2], [3]], out=wrong)
 
 
@@ -580,7 +583,8 @@ targets = [
     gpt2cy.GPT, gpt2cy.GPTConfig, gpt2cy.GPTConfig.preset, gpt2cy.Embedding, gpt2cy.LayerNorm, gpt2cy.Linear,
     gpt2cy.MLP, gpt2cy.Attention, gpt2cy.Block, gpt2cy.KVCache, gpt2cy.gelu, gpt2cy.softmax,
     gpt2cy.set_num_threads, gpt2cy.MLP(12), gpt2cy.Attention(12, 3), gpt2cy.Block(config), model,
-    model.next_logits, model.forward_many, model.next_logits_many, model.prefill, model.new_cache, model.load_state_dict, config.memory_plan,
+    model.next_logits, model.forward_many, model.next_logits_many, model.new_cache, model.prefill,
+    lambda *a: model.generate(*a, max_new_tokens=2), model.load_state_dict, config.memory_plan,
     caches[0].copy, *layers,
     *[cache.truncate for cache in caches],
 ]

@@ -43,7 +43,16 @@ def test_kernels(tmp_path, compiler, optimisation):
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     said = passes(build(tmp_path, compiler, platform.machine(), optimisation))
-    for kernel in ("gemm_tile", "gemm_epilogue", "rows", "attention", "layouts", "golden"):
+    for kernel in (
+        "gemm_tile",
+        "gemm_epilogue",
+        "rows",
+        "attention",
+        "logits",
+        "layouts",
+        "golden",
+        "golden_logits",
+    ):
         assert kernel in said
 
 
@@ -52,8 +61,10 @@ def test_kernels(tmp_path, compiler, optimisation):
     [
         ("rows.inc.h", "(squares[i]) / (float)width", "(squares[i]) * (1.0f / (float)width)", "rows"),
         ("coefficients.h", "0x1.cc8decp-3f", "0x1.cc8deep-3f", "golden"),
+        ("logits.inc.h", "+ NAMED(count_above)(x + target, n", "+ NAMED(count_above)(x, n", "logits"),
+        ("order.h", "0x1.62e42fefa38p-1", "0x1.62e42fefa39p-1", "golden_logits"),
     ],
-    ids=["one-table", "all-tables"],
+    ids=["one-table", "all-tables", "logits-of-one-table", "logits-of-all-tables"],
 )
 def test_the_program_can_fail(tmp_path, source, right, wrong, found):
     """A kernel that is wrong in the last bit is found, and so is a change that all tables share."""
@@ -109,3 +120,4 @@ def test_on_aarch64(tmp_path, program):
     assert "neon" in said
     if program == "kernels":
         assert "neon    golden         ok" in said
+        assert "neon    golden_logits  ok" in said

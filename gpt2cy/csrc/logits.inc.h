@@ -7,14 +7,14 @@
  * (order.h).  Everything else is a comparison.  So only statistics have to keep an order of addition.
  *
  * Order: ids by their logit, the largest first, equal ones by id.  A part of it, its first k ids say, ends at a
- * cut: a value and a position.  The value is found by bisection, each step one pass that counts what is above a
- * threshold; what is left between two thresholds in the end is little enough to be sorted.  Nothing is sorted
- * as a whole, and nothing depends on how the logits are distributed but the number of steps. */
+ * cut: a value and a position.  The value is found by bisection, each step one pass that adds up what is above a
+ * threshold.  When little is left between two thresholds it goes on apart from the row, and in the end is sorted.
+ * Nothing depends on how the logits are distributed but the number of passes: some six, and 64 at most. */
 #include "order.h"
 
 enum { STRETCH = 1024 };  /* elements between two looks at the maximum */
+enum { MANY = 2048 };     /* elements that are looked at apart from the row */
 enum { FEW = 64 };        /* elements that are sorted */
-enum { VALUE_STEPS = 16 }; /* bisections of values; after them of bit patterns, which end within 32 more */
 
 INLINE vf tail_load(const float *x, int64_t n, float missing) {
     return v_head(n, v_load_head(x, n), v_splat(missing));
@@ -159,14 +159,19 @@ FUNCTION share NAMED(share_above)(const float *x, const float *w, int64_t n, flo
     return s;
 }
 
-/* Smallest value that is not -Inf; +Inf where there is none. */
-FUNCTION float NAMED(smallest)(const float *x, int64_t n) {
+/* Smallest value that is not -Inf, +Inf where there is none; and how many are not. */
+FUNCTION float NAMED(smallest)(const float *x, int64_t n, int64_t *finite) {
     const float infinite = __builtin_inff();
     vf least = v_splat(infinite);
+    vi count = {0};
     for (int64_t i = 0; i < n; i += G2_VL) {
-        vf v = n - i < G2_VL ? tail_load(x + i, n - i, infinite) : v_load(x + i);
-        least = v_if_less(v_splat(-infinite), v, v_if_less(v, least, v, least), least);
+        vf v = n - i < G2_VL ? tail_load(x + i, n - i, -infinite) : v_load(x + i);
+        vi in = v > -infinite;
+        count -= in;
+        v = v_if_less(v_splat(-infinite), v, v, v_splat(infinite));
+        least = v_if_less(v, least, v, least);
     }
+    *finite = lanes_count(count);
     float found = infinite;
     for (int lane = 0; lane < G2_VL; lane++)
         if (least[lane] < found) found = least[lane];
@@ -200,10 +205,11 @@ INLINE float with_order(int32_t order) {
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* A value between two others that are not neighbours. */
+/* A value between two others that are not neighbours: by turns half-way in value, which suits logits that lie
+ * closely, and half-way in bit patterns, which suits a few far away from the rest and ends within 32 steps. */
 INLINE float between(float low, float high, int step) {
     float middle = 0.5f * low + 0.5f * high;
-    if (step < VALUE_STEPS && low < middle && middle < high) return middle;
+    if (step % 2 == 0 && low < middle && middle < high) return middle;
     int64_t a = order_of(low), b = order_of(high);
     return with_order((int32_t)(a + (b - a) / 2));
 }
@@ -217,27 +223,50 @@ INLINE cut cut_among_equals(const float *x, const float *w, int64_t n, float val
     return found;
 }
 
-/* The first of the order whose weights reach `bound`: an id is in if the weight of those before it is below.
- * bound > 0, and not above the weight of the row; max is its maximum. */
-FUNCTION cut NAMED(find_cut)(const float *x, const float *w, int64_t n, float max, double bound) {
-    float low = -__builtin_inff(), high = max; /* above low is bound or more, above high is less */
-    share above_low = NAMED(share_above)(x, w, n, low), above_high = {0, 0.0};
-    if (above_low.weight < bound) return cut_among_equals(x, w, n, low, above_low.weight, bound);
-    for (int step = -1; above_low.count - above_high.count > FEW; step++) {
-        if (step >= 0 && order_of(high) - (int64_t)order_of(low) <= 1)
-            return cut_among_equals(x, w, n, high, above_high.weight, bound);
-        float middle = step < 0 ? NAMED(smallest)(x, n) : between(low, high, step);
+/* Between two values: weights above `low` reach the bound, those above `high` do not. */
+typedef struct { float low, high; share above_low, above_high; } bracket;
+
+/* Bisect until at most `most` values are in the bracket, or only one value is, however often.  The row may be a part
+ * of one: `base` is what is above all of it. */
+FUNCTION void NAMED(narrow)(const float *x, const float *w, int64_t n, share base, double bound, int64_t most,
+                            bracket *b) {
+    for (int step = 0; b->above_low.count - b->above_high.count > most; step++) {
+        if (order_of(b->high) - (int64_t)order_of(b->low) <= 1) return;
+        float middle = between(b->low, b->high, step);
         share above = NAMED(share_above)(x, w, n, middle);
-        if (above.weight >= bound) low = middle, above_low = above;
-        else if (step < 0) return cut_among_equals(x, w, n, middle, above.weight, bound);
-        else high = middle, above_high = above;
+        above.count += base.count, above.weight += base.weight;
+        if (above.weight >= bound) b->low = middle, b->above_low = above;
+        else b->high = middle, b->above_high = above;
     }
-    int64_t at[FEW], found = NAMED(collect)(x, 0, n, low, 0, high, at, FEW);
-    g2_sort(x, at, found);
-    double before = above_high.weight;
-    int64_t last = 0;
-    for (int64_t i = 0; i < found && before < bound; i++) last = at[i], before += w ? (double)w[last] : 1.0;
-    return (cut){x[last], last};
+}
+
+/* The first of the order whose weights reach `bound`: an id is in if the weight of those before it is below.
+ * bound > 0, and weights, if there are any, reach it; max is the maximum. */
+FUNCTION cut NAMED(find_cut)(const float *x, const float *w, int64_t n, float max, double bound) {
+    int64_t finite, at[MANY] = {0}, few[FEW], last = 0;
+    float y[MANY] = {0}, v[MANY] = {0}, least = NAMED(smallest)(x, n, &finite);
+    if (!w && (double)finite < bound) return cut_among_equals(x, w, n, -__builtin_inff(), (double)finite, bound);
+    const float *weights = w ? v : NULL;
+    bracket b = {least - 0x1p-10f * __builtin_fabsf(least) - 0x1p-100f, max, {finite, bound}, {0, 0.0}};
+    NAMED(narrow)(x, w, n, b.above_high, bound, MANY, &b);
+    if (b.above_low.count - b.above_high.count > MANY)
+        return cut_among_equals(x, w, n, b.high, b.above_high.weight, bound);
+    const int64_t many = NAMED(collect)(x, 0, n, b.low, 0, b.high, at, MANY);
+    for (int64_t i = 0; i < many; i++) {
+        y[i] = x[at[i]];
+        if (w) v[i] = w[at[i]];
+    }
+    NAMED(narrow)(y, weights, many, b.above_high, bound, FEW, &b);
+    double before = b.above_high.weight;
+    if (b.above_low.count - b.above_high.count > FEW) {
+        cut among = cut_among_equals(y, weights, many, b.high, before, bound);
+        last = among.at > 0 ? among.at : 0;
+    } else {
+        const int64_t left = NAMED(collect)(y, 0, many, b.low, 0, b.high, few, FEW);
+        g2_sort(y, few, left);
+        for (int64_t i = 0; i < left && before < bound; i++) last = few[i], before += w ? (double)v[last] : 1.0;
+    }
+    return (cut){y[last], at[last]};
 }
 
 FUNCTION int64_t NAMED(top)(const float *x, int64_t n, int64_t k, int64_t *ids) {
@@ -326,6 +355,7 @@ FUNCTION int64_t NAMED(select)(const float *x, int64_t n, const g2_sampling *s, 
         cut last = NAMED(find_cut)(x, NULL, n, max, (double)s->top_k);
         int64_t found = NAMED(collect)(x, 0, last.at + 1, last.value, 1, max, ids, s->top_k);
         found += NAMED(collect)(x, last.at + 1, n, last.value, 0, max, ids + found, s->top_k - found);
+        if (!found) return G2_NOTHING; /* another thread is writing to x: wrong, but never out of bounds */
         for (int64_t i = 0; i < found; i++) few[i] = x[ids[i]];
         x = few, out->ids = ids, out->n = n = found;
     }

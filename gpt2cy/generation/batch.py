@@ -2,7 +2,7 @@
 """The rows that are being generated, and the loop over them.
 
     Batch(model, rows)
-      start      prompts computed, each common beginning once (prefix); a row for each sample, in a copy of the cache
+      start      prompts computed, each common beginning once (prefix); each row has a copy of the cache
       step       one id for each row: sampler.choose(logits) -> Row.accept
                  rows that have ended leave; of the others the last ids, through the model (next_logits_many)
 
@@ -17,6 +17,7 @@ from gpt2cy.generation import prefix
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler, choose
 from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.settings import stop_ids_of
 from gpt2cy.generation.stops import Text
 
 
@@ -52,7 +53,7 @@ class Row:
         self.prompt, self.sample, self.ids, self.settings = prompt, sample, ids, settings
         self.seed, self.limit, self.text = key[0], limit, text
         self.sampler = Sampler(settings, vocab_size, *key, sample, ids)
-        self.stop_ids = frozenset(settings.stop_ids or ())
+        self.stop_ids = stop_ids_of(settings)
         self.slides = settings.on_full == "slide"
         self.most = settings.max_new_tokens  # None: until something else ends it
         self.tokens: list[int] = []
@@ -60,7 +61,7 @@ class Row:
         self.top_logprobs: list = []
         self.held = len(ids)  # positions of the cache that are filled
         self.cache = None
-        self.finish_reason = "length" if self.most == 0 else None
+        self.finish_reason = "length" if self.most == 0 else ""  # until it ends
         self.stop: int | str | None = None
 
     def accept(self, token: int) -> None:
@@ -120,7 +121,7 @@ class Batch:
 
     def __init__(self, model, rows: list[Row], cache=None):
         self.model, self.rows, self.cache = model, rows, cache
-        self.running = [row for row in rows if row.finish_reason is None]
+        self.running = [row for row in rows if not row.finish_reason]
         self.started = False
         self.logprobs = any(row.settings.logprobs is not None for row in rows)
 
@@ -136,7 +137,7 @@ class Batch:
             row.accept(token)
         if self.logprobs:
             keep(rows, logprobs, tops)
-        running = [row for row in rows if row.finish_reason is None]
+        running = [row for row in rows if not row.finish_reason]
         if len(running) < len(rows):
             self.running = running
             self.enlist()

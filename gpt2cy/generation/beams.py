@@ -4,9 +4,9 @@
     Search          one prompt: its beams and the finished ones; advance(logits) does one step
     run             several prompts at once: the last ids of all their beams in one ragged pass a step
 
-Step by step what transformers' ``generate(num_beams=..., do_sample=False)`` does for a prompt alone, its rules for
-the end included; that is, where nothing ties, the same continuations. Beams fork by copies of caches, which share
-blocks, so a fork costs the copy of one half-filled block.
+Step by step what transformers' ``generate(num_beams=..., do_sample=False)`` does for a prompt alone, its
+rules for the end included; that is, where nothing ties, the same continuations. Beams fork by copies of
+caches, which share blocks, so a fork costs the copy of one half-filled block.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2cy import _checks
 from gpt2cy.generation import prefix
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
 from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.settings import stop_ids_of
 from gpt2cy.generation.stops import StopStrings
 
 _NEVER = -1e9  # the score of what must not be chosen
@@ -69,15 +69,23 @@ class Search:
 
     def __init__(self, prompt, ids, settings, seed, limit, vocab_size, tokenizer=None):
         require_no_draw(settings)
-        self.prompt, self.ids, self.settings, self.seed, self.tokenizer = prompt, ids, settings, seed, tokenizer
-        self.stop_ids = frozenset(settings.stop_ids or ())
+        self.prompt, self.ids, self.settings, self.seed, self.tokenizer = (
+            prompt,
+            ids,
+            settings,
+            seed,
+            tokenizer,
+        )
+        self.stop_ids = stop_ids_of(settings)
         room = limit - len(ids) + 1  # the last id needs no position
         self.most = room if settings.max_new_tokens is None else min(room, settings.max_new_tokens)
         self.at_most = "context" if self.most == room != settings.max_new_tokens else "length"
         n = settings.num_beams
         # Its history is the prompt; `fork` and `accept` give a beam's.
         self.sampler = Sampler(settings, vocab_size, 0, 0, 0, ids)
-        self.kept = max(2, 1 + len(self.stop_ids)) * n  # candidates: enough even if every beam ends at each stop id
+        self.kept = (
+            max(2, 1 + len(self.stop_ids)) * n
+        )  # candidates: enough even if every beam ends at each stop id
         self.beams = [Beam([], 0.0)] + [Beam([], _NEVER) for _ in range(n - 1)]
         self.finished = [Beam([], _NEVER) for _ in range(n)]
         self.improvable = True
@@ -90,8 +98,13 @@ class Search:
         length = len(candidates[0].tokens)
         full = self.settings.early_stopping is True and all(beam.reason for beam in self.finished)
         if self.improvable and not full:
-            self.admit([beam for beam, over in zip(candidates[: len(self.beams)], ended, strict=False) if over], length)
-        going = [Beam(beam.tokens, beam.score + _NEVER * bool(beam.reason), beam.cache) for beam in candidates]
+            self.admit(
+                [beam for beam, over in zip(candidates[: len(self.beams)], ended, strict=False) if over],
+                length,
+            )
+        going = [
+            Beam(beam.tokens, beam.score + _NEVER * bool(beam.reason), beam.cache) for beam in candidates
+        ]
         going.sort(key=lambda beam: -beam.score)
         self.beams = self.fork(going[: len(self.beams)])
         self.improvable = self.improvable and self.can_improve(length)
@@ -99,17 +112,21 @@ class Search:
         self.done = not self.improvable or full or all(ended)
 
     def candidates(self, logits):
-        """The continuations of highest score, the best first; of equal ones an earlier beam's, then a smaller id's."""
+        """The continuations of highest score; of equal ones an earlier beam's, a smaller id's comes first."""
         flat = np.concatenate([self.scores(beam, row) for beam, row in zip(self.beams, logits, strict=True)])
         vocab_size = logits.shape[1]
         found = best(flat, self.kept)
         return [
-            Beam([*self.beams[i // vocab_size].tokens, i % vocab_size], float(flat[i]), self.beams[i // vocab_size].cache)
+            Beam(
+                [*self.beams[i // vocab_size].tokens, i % vocab_size],
+                float(flat[i]),
+                self.beams[i // vocab_size].cache,
+            )
             for i in found.tolist()
         ]
 
     def scores(self, beam, row):
-        """What each id would make of a beam's score, in float64; penalties and bans change log-probabilities."""
+        """What each id would make of a beam's score: its log-probability, penalties made, is added."""
         scores = log_softmax(row)
         sampler = self.sampler.fork(0)
         for token in beam.tokens:
@@ -240,14 +257,18 @@ def require_no_draw(settings) -> None:
     if settings.temperature not in (0.0, 1.0):
         raise ValueError("temperature: expected 0 or 1 where num_beams > 1: nothing is drawn")
     if settings.on_full != "stop":
-        raise ValueError('on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop')
+        raise ValueError(
+            'on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop'
+        )
 
 
 def log_softmax(row: np.ndarray) -> np.ndarray:
     """Of one row, summed in float64."""
     largest = row.max()
     if not np.isfinite(largest):
-        raise FloatingPointError("logits: expected finite numbers, got NaN, +Inf or nothing but -Inf in beam search")
+        raise FloatingPointError(
+            "logits: expected finite numbers, got NaN, +Inf or nothing but -Inf in beam search"
+        )
     shifted = row - largest
     return shifted - np.float32(np.log(np.exp(shifted, dtype=np.float64).sum()))
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`GPT.generate`: prompts in, continuations out.
 
-    prompts, settings       checked; a Sampling for each prompt (settings)
-    Batch                   the loop (batch): sampled rows
-    beams.search            or, where num_beams asks for it, the best of several at once
-    Generated               results in the order of the prompts, a prompt's samples one after the other
+prompts, settings       checked; a Sampling for each prompt (settings)
+Batch                   the loop (batch): sampled rows
+beams.search            or, where num_beams asks for it, the best of several at once
+Generated               results in the order of the prompts, a prompt's samples one after the other
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def require_room(model, names, prompts, cache):
     """Raise ValueError if a prompt is too long: none is cut."""
     past = 0 if cache is None else cache.lengths[0]
     for name, ids in zip(names, prompts, strict=True):
-        _checks.length_fits(name, len(ids) - past, past, model.config.block_size if cache is None else cache.capacity)
+        _checks.length_fits(
+            name, len(ids) - past, past, model.config.block_size if cache is None else cache.capacity
+        )
 
 
 def private_cache(model, cache) -> KVCache | None:

@@ -6,13 +6,14 @@
     [1 2 3 8]                  `------- 8                      which share its blocks
 
 A compressed trie of the prompts. Each level is one ragged pass (in pieces, if it is large), so a level more
-costs the reading of all weights: a beginning is shared where it saves enough rows. Equal prompts always are one.
-The logits are the same bits either way, since a row depends on the tokens before it alone.
+costs the reading of all weights: a beginning is shared where it saves enough rows. Equal prompts always are
+one. The logits are the same bits either way, since a row depends on the tokens before it alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Node:
     ids: np.ndarray
     parent: Node | None
     prompts: list[int] = field(default_factory=list)  # that end here
-    cache: object = None
+    cache: Any = None
 
 
 def levels(prompts: list[np.ndarray], least_saved: int = LEAST_SAVED) -> list[list[Node]]:
@@ -64,7 +65,7 @@ def levels(prompts: list[np.ndarray], least_saved: int = LEAST_SAVED) -> list[li
     return found
 
 
-def parts(prompts, group, known):
+def parts(prompts: list[np.ndarray], group: list[int], known: int):
     """Cut a sorted group into runs whose id at `known` is the same; prompts that end there are one run."""
     runs: dict[int | None, list[int]] = {}
     for i in group:

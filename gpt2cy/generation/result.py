@@ -26,7 +26,8 @@ class Generated:
     seed : int
         The one used: `generate` with it gives the same again.
     logprobs : ndarray of float32 [n], or None
-        Natural logarithms of the model's probabilities of the ids, before any setting changes them; on request.
+        Natural logarithms of the model's probabilities of the ids, before any setting changes them; where
+        asked for.
     top_logprobs : list of list of (int, float), or None
         Of each position the likeliest ids with theirs, as many as were asked for.
     score : float or None

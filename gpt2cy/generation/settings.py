@@ -58,7 +58,9 @@ def is_list(name, value):
 
 def require_length(name, values, n_prompts):
     if len(values) != n_prompts:
-        raise ValueError(f"{name}: expected one value, or a list of {n_prompts}, one a prompt, got {len(values)}")
+        raise ValueError(
+            f"{name}: expected one value, or a list of {n_prompts}, one a prompt, got {len(values)}"
+        )
 
 
 def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, int]]:
@@ -70,15 +72,22 @@ def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, in
     drawn = secrets.randbits(63)
     listed = isinstance(settings.get("seed", sampling), (list, tuple))
     return [
-        (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i) for i, own in enumerate(chosen)
+        (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i)
+        for i, own in enumerate(chosen)
     ]
+
+
+def stop_ids_of(settings: Sampling) -> frozenset[int]:
+    """The ids that end a continuation."""
+    ids = settings.stop_ids
+    return frozenset([ids] if isinstance(ids, int) else ids or ())
 
 
 def require_fit(settings: list[Sampling], vocab_size: int, limit: int) -> None:
     """Raise ValueError if settings do not fit a model of so many ids and positions."""
     for chosen in {id(item): item for item in settings}.values():
-        if chosen.stop_ids:
-            _checks.id_sequence("stop_ids", list(chosen.stop_ids), vocab_size)
+        if ids := stop_ids_of(chosen):
+            _checks.id_sequence("stop_ids", sorted(ids), vocab_size)
         if chosen.slide_to is not None:
             _checks.integer("slide_to", chosen.slide_to, 1, limit)
         if chosen.on_full == "slide" and chosen.max_new_tokens is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LanguageModel.generate` and `.stream`: texts in, texts out.
 
-    texts -> ids            the tokenizer; an empty text begins behind the token that ends a document
-    settings                two more for a tokenizer: it ends at its end of text, and only ids with a token come
-    generate.run            as `GPT.generate`, with the text of each row
-    Stream                  the same loop for one row, which hands its text over as it comes
+texts -> ids            the tokenizer; an empty text begins behind the token that ends a document
+settings                two more for a tokenizer: it ends at its end of text, and only ids with a token come
+generate.run            as `GPT.generate`, with the text of each row
+Stream                  the same loop for one row, which hands its text over as it comes
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch
 from gpt2cy.generation.generate import make_rows, private_cache, require_room, run
 from gpt2cy.generation.result import Generated
+from gpt2cy.generation.sampling import Sampling
 
 
 def generate(lm, text, sampling, cache, progress, allow_special, settings) -> Generated | list[Generated]:
@@ -51,11 +52,14 @@ class Stream:
         Everything that came, when the last piece has been taken.
     """
 
+    seed: int
+    result: Generated | None
+
     def __init__(self, lm, rows, cache):
         self._row = rows[0]
         self._batch = Batch(lm.model, rows, cache)
         self.seed = self._row.seed
-        self.result: Generated | None = None
+        self.result = None
 
     def __iter__(self):
         return self
@@ -89,10 +93,10 @@ def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
     return prompts
 
 
-def resolved(lm, sampling, settings, n_prompts):
-    """(a Sampling for each prompt, the keys of their random numbers), with what follows from the tokenizer."""
+def resolved(lm, sampling, settings: dict, n_prompts: int):
+    """(a Sampling for each prompt, the keys of their random numbers), fitted to the tokenizer."""
     chosen = per.per_prompt(sampling, settings, n_prompts)
-    made: dict[int, object] = {}
+    made: dict[int, Sampling] = {}
     for item in chosen:
         if id(item) not in made:
             made[id(item)] = fitted(lm, item)
@@ -108,6 +112,6 @@ def fitted(lm, settings):
     if settings.vocab_limit is None:
         if tokenizer.vocab_size < lm.model.config.vocab_size:
             changes["vocab_limit"] = tokenizer.vocab_size
-        if gaps := lm.gaps():
+        if gaps := lm._gaps():
             changes["logit_bias"] = {**(settings.logit_bias or {}), **dict.fromkeys(gaps, -np.inf)}
     return settings.merged(**changes) if changes else settings

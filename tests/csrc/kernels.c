@@ -156,6 +156,66 @@ static void attention(void) {
     report("attention");
 }
 
+/* A row of logits in one of several kinds: noise, few values, half of it masked, all equal, NaN, nothing. */
+enum { LOGIT_KINDS = 6 };
+static float *logit_row(int64_t n, int kind, int behind) {
+    float *x = filled(n, behind);
+    for (int64_t i = 0; i < n; i++) {
+        if (kind == 1) x[i] = (float)(int)(2 * x[i]);
+        if (kind == 2 && x[i] < 0 && i != n / 2) x[i] = -INFINITY;
+        if (kind == 3) x[i] = 1.5f;
+        if (kind == 5) x[i] = -INFINITY;
+    }
+    if (kind == 4) x[n - 1] = NAN;
+    return x;
+}
+
+static void same_statistics(const g2_statistics *a, const g2_statistics *b) {
+    float got[] = {a->max, a->logprob, (float)a->log_sum_exp, (float)a->log_total, (float)a->entropy};
+    float want[] = {b->max, b->logprob, (float)b->log_sum_exp, (float)b->log_total, (float)b->entropy};
+    compare(got, want, 5);
+    wrong += a->argmax != b->argmax || a->rank != b->rank;
+}
+
+/* Weights [n] of ids, whichever way the candidates are kept. */
+static void dense(const g2_candidates *c, float *w, int64_t n) {
+    memset(w, 0, (size_t)n * 4);
+    for (int64_t i = 0; i < c->n; i++) w[c->ids ? c->ids[i] : i] = c->weights[i];
+}
+
+static void logits(void) {
+    static const int64_t widths[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 100, 1024, 1025, 1500};
+    static const g2_sampling ways[] = {{1, 0, 1, 0, 1}, {0.5f, 0, 0.9, 0, 1}, {2, 5, 0.7, 0, 1}, {1, 0, 1, 0.1f, 0.8}};
+    for (int behind = 0; behind < 2; behind++)
+        for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+            for (int kind = 0; kind < LOGIT_KINDS; kind++) {
+                int64_t n = widths[i], k = n / 2 + 1, *got, *want;
+                int64_t room = (G2_SELECT_SCRATCH(n) + 1) / 2 * 2; /* ids are in it, so 8-byte aligned */
+                float *x = logit_row(n, kind, behind), *scratch = guarded(room, behind);
+                float *other = guarded(room, behind);
+                float *w = guarded(n, behind), *v = guarded(n, behind);
+                g2_statistics a, b;
+                for (int64_t target = -1; target < n; target += (n + 2) / 2)
+                    table->statistics(x, n, target, &a), ref->statistics(x, n, target, &b), same_statistics(&a, &b);
+                got = (int64_t *)(void *)guarded(2 * k, behind), want = (int64_t *)(void *)guarded(2 * k, behind);
+                int64_t found = table->top(x, n, k, got);
+                wrong += found != ref->top(x, n, k, want) || memcmp(got, want, (size_t)found * sizeof *got) != 0;
+                for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+                    g2_candidates c, d;
+                    int64_t first = table->select(x, n, ways + way, scratch, &c);
+                    wrong += first != ref->select(x, n, ways + way, other, &d);
+                    if (first < 0) continue;
+                    dense(&c, w, n), dense(&d, v, n), compare(w, v, n);
+                    for (double u = 0; u < 1 && table->fused; u += 0.2499)
+                        wrong += table->draw(&c, u) != ref->draw(&d, u);
+                }
+                release(x, n, behind), release(scratch, room, behind), release(other, room, behind);
+                release(w, n, behind), release(v, n, behind);
+                release((float *)(void *)got, 2 * k, behind), release((float *)(void *)want, 2 * k, behind);
+            }
+    report("logits");
+}
+
 static void layouts(void) { /* packing and back, a sliver, keys and values: moves, so exact */
     for (int64_t k = 1; k < 40; k += 6)
         for (int64_t n = 1; n < 80; n += 9) {
@@ -195,6 +255,7 @@ static void layouts(void) { /* packing and back, a sliver, keys and values: move
 
 /* Of numerics version 1.  A release that raises G2_NUMERICS_VERSION puts the value that the program prints here. */
 static const uint64_t GOLDEN = 0xb8fc9c960159485cu;
+static const uint64_t GOLDEN_LOGITS = 0xc78d58fb42e4fec7u;
 
 enum { GOLDEN_M = 29, GOLDEN_K = 200, GOLDEN_N = 70, GOLDEN_K_BLOCK = 77, GOLDEN_D = 40, GOLDEN_T = 150 };
 static uint64_t hash;
@@ -269,6 +330,35 @@ static void golden_attention(void) {
     free(qkv), free(out), free(scratch);
 }
 
+static void mix_doubles(const double *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        float half[2];
+        memcpy(half, x + i, 8);
+        mix(half, 2);
+    }
+}
+
+static void golden_logits(void) {
+    enum { N = 3333, TOP = 40 };
+    static const g2_sampling ways[] = {{1, 0, 1, 0, 1}, {0.75f, 0, 0.9, 0, 1}, {1.5f, 50, 0.7, 0, 1}, {1, 0, 1, 0.1f, 0.8}};
+    float *x = formula(15, N, 12), *scratch = formula(16, G2_SELECT_SCRATCH(N), 0);
+    float *w = formula(17, N, 0);
+    int64_t ids[TOP];
+    g2_statistics s;
+    table->statistics(x, N, N / 3, &s);
+    double sums[] = {s.log_sum_exp, s.log_total, s.entropy, s.max, s.logprob, (double)s.argmax, (double)s.rank};
+    mix_doubles(sums, 7);
+    table->top(x, N, TOP, ids);
+    for (int i = 0; i < TOP; i++) mix_doubles(&(double){(double)ids[i]}, 1);
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        g2_candidates c;
+        table->select(x, N, ways + way, scratch, &c);
+        dense(&c, w, N), mix(w, N), mix_doubles(&c.total, 1);
+        for (double u = 0; u < 1; u += 1 / 64.0) mix_doubles(&(double){(double)table->draw(&c, u)}, 1);
+    }
+    free(x), free(scratch), free(w);
+}
+
 static void golden(void) {
     hash = 0xcbf29ce484222325u;
     for (int activation = G2_LINEAR; activation <= G2_RELU; activation++) golden_product(activation);
@@ -277,6 +367,11 @@ static void golden(void) {
     printf("%-7s these bits: 0x%016llx\n", table->name, (unsigned long long)hash);
     wrong = table->fused && hash != GOLDEN;
     report("golden");
+    hash = 0xcbf29ce484222325u;
+    golden_logits();
+    printf("%-7s these bits of logits: 0x%016llx\n", table->name, (unsigned long long)hash);
+    wrong = table->fused && hash != GOLDEN_LOGITS;
+    report("golden_logits");
 }
 
 int main(void) {
@@ -286,7 +381,7 @@ int main(void) {
     for (int i = 0; tables[i]; i++) {
         table = tables[i];
         if (!g2_supported(table)) continue;
-        gemm_tile(), gemm_epilogue(), rows(), attention(), layouts(), golden();
+        gemm_tile(), gemm_epilogue(), rows(), attention(), logits(), layouts(), golden();
     }
     g2_fp_leave(mode);
     printf("%d passed, %d failed\n", passed, failed);

@@ -31,7 +31,9 @@ def search(model, prompts, **settings):
 def test_as_transformers(model, case):
     found = search(model, [GOLDEN["prompt"]], **case["settings"])
     assert [result.tokens.tolist() for result in found] == [ids for ids, _ in case["beams"]]
-    np.testing.assert_allclose([result.score for result in found], [score for _, score in case["beams"]], rtol=1e-4)
+    np.testing.assert_allclose(
+        [result.score for result in found], [score for _, score in case["beams"]], rtol=1e-4
+    )
     for result in found:
         stopped = result.tokens[-1] in case["settings"].get("stop_ids", [])
         assert result.finish_reason == ("stop_id" if stopped else "length")
@@ -41,7 +43,9 @@ def test_as_transformers(model, case):
 def test_enough_beams_find_the_best(build):
     """With a beam for every beginning nothing is lost: the search is exhaustive."""
     model = build(4, 12, 2, 2, 16)
-    found = search(model, [[1, 2]], num_beams=16, num_return_sequences=3, max_new_tokens=3, length_penalty=0.0)
+    found = search(
+        model, [[1, 2]], num_beams=16, num_return_sequences=3, max_new_tokens=3, length_penalty=0.0
+    )
     scores = {}
     for new in itertools.product(range(4), repeat=3):
         logits = model.forward([1, 2, *new])[1:-1].astype(np.float64)
@@ -60,7 +64,14 @@ def test_alone_and_among_others(isa, model, n_threads):
     prompts = [[3, 1, 4], [5], [3, 1, 4], [3, 1, 4, 1, 5]]
     given = {"stop_ids": [2], "max_new_tokens": 8, "seed": 0}
     found = search(model, prompts, num_beams=[4, 1, 2, 3], num_return_sequences=[2, 2, 1, 1], **given)
-    assert [(result.prompt, result.sample) for result in found] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0)]
+    assert [(result.prompt, result.sample) for result in found] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (3, 0),
+    ]
     alone = [
         *search(model, prompts[:1], num_beams=4, num_return_sequences=2, **given),
         *search(model, [[9], [5]], num_return_sequences=2, **given)[2:],
@@ -81,7 +92,9 @@ def test_a_cache_is_continued(model):
     assert cache.lengths == [3]
 
 
-@pytest.mark.parametrize(("length", "n", "reason"), [(40, 1, "context"), (35, 6, "context"), (33, 7, "length")])
+@pytest.mark.parametrize(
+    ("length", "n", "reason"), [(40, 1, "context"), (35, 6, "context"), (33, 7, "length")]
+)
 def test_the_context_ends_a_search(model, length, n, reason):
     found = search(model, [[1] * length], num_beams=3, max_new_tokens=None if reason == "context" else 7)[0]
     assert (len(found.tokens), found.finish_reason) == (n, reason)
@@ -89,12 +102,16 @@ def test_the_context_ends_a_search(model, length, n, reason):
 
 def test_no_tokens(model):
     found = search(model, [[1]], num_beams=3, num_return_sequences=2, max_new_tokens=0)
-    assert [(len(result.tokens), result.finish_reason, result.score) for result in found] == [(0, "length", 0.0)] * 2
+    assert [(len(result.tokens), result.finish_reason, result.score) for result in found] == [
+        (0, "length", 0.0)
+    ] * 2
 
 
 def test_bans_hold(model):
     """Ids that must not come do not, in any beam."""
-    found = search(model, [[3, 1]], num_beams=4, num_return_sequences=4, vocab_limit=20, logit_bias={11: -np.inf})
+    found = search(
+        model, [[3, 1]], num_beams=4, num_return_sequences=4, vocab_limit=20, logit_bias={11: -np.inf}
+    )
     assert all((result.tokens < 20).all() and (result.tokens != 11).all() for result in found)
     found = search(model, [[3]], num_beams=3, constrain=lambda ids: [len(ids) % 5, 6])[0]
     assert all(token in (6, (1 + i) % 5) for i, token in enumerate(found.tokens.tolist()))

@@ -45,7 +45,7 @@ def paths(plan):
             whole, above = node.ids.tolist(), node.parent
             while above is not None:
                 whole, above = [*above.ids.tolist(), *whole], above.parent
-            found |= {i: whole for i in node.prompts}
+            found |= dict.fromkeys(node.prompts, whole)
     return found
 
 
@@ -70,7 +70,7 @@ def test_where_everything_is_shared_each_beginning_is_there_once(prompts):
 
 
 def test_a_level_has_to_save_rows():
-    """One more pass for one row would cost more than it saves; a longer beginning deeper down is found still."""
+    """One more pass for one row costs more than it saves; a longer beginning deeper down is still found."""
     few = arrays([[1, 2], [1, 3]])
     assert len(prefix.levels(few)) == 1
     long = [9] * 40

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """GEN-11: stop strings in text that comes in pieces, without any model."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +68,9 @@ def test_gen_11_text_is_held_back_and_let_go():
     cuts=st.lists(st.integers(0, 30), max_size=8),
 )
 def test_gen_11_however_it_is_cut(text, stops, cuts):
-    """The same text and the same stop string for every way of cutting, and nothing is held back for nothing."""
+    """The same text and stop string for every way of cutting, and nothing is held back for nothing."""
     cuts = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
-    pieces = [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
     out, found = let_through(pieces, stops)
     assert ("".join(out), found) == expected(text, stops)
     so_far = ""
@@ -89,7 +91,7 @@ def test_gen_11_letters_of_several_bytes():
     assert (pieces, text.found, str(text)) == (["A", "", "n", "", ""], "né", "An")
 
     text = Text(ByteTokenizer(), ["né"])
-    for byte in "An".encode() + b"\xc3":
+    for byte in b"An" + b"\xc3":
         text.feed(byte)
     assert str(text) == "A"
     text.finish()

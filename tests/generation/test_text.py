@@ -24,7 +24,9 @@ class Words(Tokenizer):
     def _encode_plain(self, text):
         ids = []
         while text:
-            token = max((i for i, piece in enumerate(PIECES) if text.startswith(piece)), key=lambda i: len(PIECES[i]))
+            token = max(
+                (i for i, piece in enumerate(PIECES) if text.startswith(piece)), key=lambda i: len(PIECES[i])
+            )
             ids.append(token)
             text = text[len(PIECES[token]) :]
         return ids
@@ -149,7 +151,9 @@ def test_load_06_ids_without_a_token_do_not_come(words):
     lm = gpt2cy.LanguageModel(padded, Words())
     known = {i for i in range(16) if lm.tokenizer.has_token(i)}
     for temperature in (0, 1.0, 10.0):
-        for result in lm.generate(["a", "b"], max_new_tokens=40, temperature=temperature, stop_ids=[], seed=0):
+        for result in lm.generate(
+            ["a", "b"], max_new_tokens=40, temperature=temperature, stop_ids=[], seed=0
+        ):
             assert set(result.tokens.tolist()) <= known
     with pytest.raises(ValueError, match=r"^ids: id (16|19) at \[0\] is outside the vocabulary of 16"):
         lm.generate("a", max_new_tokens=1, vocab_limit=20, logit_bias={11: -100.0, 14: -100.0})

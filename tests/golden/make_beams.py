@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write ``hf_beams.json`` beside this file: beam searches of transformers' ``GPT2LMHeadModel`` in float64.
 
-Run by hand, in the environment that `make_golden.py` names; that file has the configuration and says where the
-weights come from. A case has a prompt, the settings, and what came: new ids and score of each sequence.
+Run by hand, in the environment that `make_golden.py` names; that file has the configuration and says where
+the weights come from. A case has the settings, and what came: new ids and score of each sequence.
 """
 
 import json
@@ -26,7 +26,13 @@ CASES = [
     {"num_beams": 3, "num_return_sequences": 3, "stop_ids": [2, 17], "early_stopping": True},
     {"num_beams": 4, "num_return_sequences": 4, "stop_ids": [2], "early_stopping": True},
     {"num_beams": 5, "num_return_sequences": 5, "stop_ids": [2, 15], "early_stopping": "never"},
-    {"num_beams": 3, "num_return_sequences": 3, "stop_ids": [17], "early_stopping": "never", "length_penalty": 0.3},
+    {
+        "num_beams": 3,
+        "num_return_sequences": 3,
+        "stop_ids": [17],
+        "early_stopping": "never",
+        "length_penalty": 0.3,
+    },
     {"num_beams": 3, "num_return_sequences": 3, "no_repeat_ngram_size": 2, "stop_ids": [7]},
     {"num_beams": 3, "num_return_sequences": 3, "repetition_penalty": 1.3, "stop_ids": [7]},
     {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 1, "stop_ids": [11]},

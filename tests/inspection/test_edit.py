@@ -96,6 +96,67 @@ def test_a_function_that_mixes_positions_sees_all_of_them_in_next_logits(model, 
             same_bits(model.next_logits(TOKENS[:20]), model(TOKENS[:20])[-1])
 
 
+@pytest.mark.parametrize("name", ["h.0.attn.heads", "h.1.attn.scores", "h.1.resid", "logits"])
+def test_generation_is_edited(model, name):
+    """What a loop over edited forward passes finds, also for prompts that share a beginning."""
+    prompts = [TOKENS[:70], np.append(TOKENS[:66], [3, 4]), OTHERS[:5]]
+    edits = {name: scale(-2, positions=slice(1, None, 3))}
+
+    def greedy(prompt):
+        ids = list(prompt)
+        for _ in range(6):
+            ids.append(int(model(ids)[-1].argmax()))
+        return ids[len(prompt) :]
+
+    with model.edit(edits):
+        new = model.generate(prompts, max_new_tokens=6, temperature=0)
+        assert [list(ids) for ids in new] == [greedy(prompt) for prompt in prompts]
+    plain = model.generate(prompts, max_new_tokens=6, temperature=0)
+    assert [list(ids) for ids in plain] == [greedy(prompt) for prompt in prompts]
+    assert any(list(a) != list(b) for a, b in zip(plain, new, strict=True))
+
+
+def test_rows_that_only_fill_their_caches_are_edited(model, same_bits):
+    with model.edit({"h.0.resid": scale(2), "h.1.attn.k": add(1), "logits": scale(-1)}):
+        expected = model.next_logits(TOKENS[:21])
+        caches = [model.new_cache(), model.new_cache()]
+        out = np.empty((1, V), np.float32)
+        model.next_logits_many([TOKENS[:21], TOKENS[:20]], caches, out=out)
+        same_bits(out[0], expected)
+        model.next_logits_many([[7]], [model.new_cache()], out=out[:0])
+        same_bits(model.next_logits(TOKENS[20:21], caches[1]), expected)
+
+
+@pytest.mark.parametrize("name", ["h.0.attn.heads", "h.1.resid", "ln_f", "logits"])
+@pytest.mark.parametrize("limit", [None, 50])
+def test_scores_are_edited(model, name, limit):
+    """As log softmax of edited logits, for sequences that share a beginning, and from a start."""
+    tokens = np.minimum(TOKENS, 49)
+    sequences = [tokens[:70], np.append(tokens[:66], [3, 4]), np.minimum(OTHERS, 49)[:5]]
+    starts = [10, 66, 1]
+    with model.edit({name: scale(-2, positions=slice(1, None, 3))}):
+        scores = model.score_many(sequences, starts, top=2, vocab_limit=limit)
+        expected = [np.array(model(sequence)[:, :limit], np.float64) for sequence in sequences]
+    for found, sequence, start, logits in zip(scores, sequences, starts, expected, strict=True):
+        shares = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+        rows = np.arange(start - 1, len(sequence) - 1)
+        np.testing.assert_allclose(found.logprobs, shares[rows, sequence[rows + 1]], atol=1e-5)
+        np.testing.assert_array_equal(found.top_ids[:, 0], logits[rows].argmax(axis=-1))
+    plain = model.score_many(sequences, starts, vocab_limit=limit)
+    assert (plain[0].logprobs != scores[0].logprobs).any()
+
+
+def test_an_error_while_scoring_comes_out(model):
+    def fail(array):
+        raise KeyError("no")
+
+    for name in ("embed", "h.1.resid", "ln_f", "logits"):
+        with pytest.raises(KeyError) as raised, model.edit({name: fail}):
+            model.token_logprobs(TOKENS)
+        assert name in raised.value.__notes__[0]
+    assert np.isfinite(model.token_logprobs(TOKENS)).all()
+
+
 # ---- each edit against NumPy
 
 

@@ -15,13 +15,15 @@ from make_beams import MODEL, hf_beams
 from make_golden import hf_model
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_searches(seed):
     """The same ids in the same order with the same scores."""
     rng = np.random.default_rng(seed)
     config = gpt2cy.GPTConfig(**{**MODEL, "n_layers": 2})
     weights = {
-        name: rng.normal(float(name.endswith("weight") and len(shape) == 1), 0.02 if "ln" in name else 0.25, shape)
+        name: rng.normal(
+            float(name.endswith("weight") and len(shape) == 1), 0.02 if "ln" in name else 0.25, shape
+        )
         for name, shape in formula.shapes(config).items()
     }
     weights = {name: values.astype(np.float32) for name, values in weights.items()}
@@ -44,4 +46,6 @@ def test_random_searches(seed):
         expected = hf_beams(peer, prompt, settings)
         found = model.generate([prompt], details=True, **settings)
         assert [result.tokens.tolist() for result in found] == [ids for ids, _ in expected], settings
-        np.testing.assert_allclose([result.score for result in found], [score for _, score in expected], rtol=1e-3)
+        np.testing.assert_allclose(
+            [result.score for result in found], [score for _, score in expected], rtol=1e-3
+        )
