@@ -28,15 +28,29 @@ def model(build):
 
 @pytest.mark.parametrize("last_only", [False, True])
 @pytest.mark.parametrize("length", [1, 70])
-def test_a_clocked_pass_is_the_plain_one(model, length, last_only, same_bits):
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, 3])  # by 3, 140 rows go through a block in parts
+def test_a_clocked_pass_is_the_plain_one(build, length, last_only, n_layers, n_threads, same_bits):
+    model = build(61, 36, 3, n_layers, 150)
+    gpt2cy.set_num_threads(n_threads)
     tokens = np.arange(2 * length).reshape(2, length) % 61
     seconds, logits = clocked(model, tokens, None, last_only)
     same_bits(logits, (model.next_logits if last_only else model.forward)(tokens))
     block = ["ln_1", "attn.c_attn", "attn.heads", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"]
-    names = ["embed", *(f"h.{i}.{name}" for i in range(2) for name in block), "ln_f", "lm_head"]
-    counted = work.of_pass(CONFIG, [length] * 2, [0, 0], last_only)
+    names = ["embed", *(f"h.{i}.{name}" for i in range(n_layers) for name in block), "ln_f", "lm_head"]
+    counted = work.of_pass(model.config, [length] * 2, [0, 0], last_only)
     assert list(seconds) == names == [one.name for one in counted]
     assert min(seconds.values()) > 0
+
+
+def test_the_parts_of_a_clocked_pass_are_the_call(model):
+    tokens = np.arange(140).reshape(2, 70) % 61
+    for n_threads in (1, 3):
+        gpt2cy.set_num_threads(n_threads)
+        start = time.perf_counter()
+        seconds, _ = clocked(model, tokens)
+        elapsed = time.perf_counter() - start
+        assert 0.5 * elapsed < sum(seconds.values()) < elapsed  # the rest makes and reads the clock
 
 
 def test_a_cache_is_left_as_it_was(model, same_bits):
