@@ -47,10 +47,12 @@ def test_the_parts_of_a_clocked_pass_are_the_call(model):
     tokens = np.arange(140).reshape(2, 70) % 61
     for n_threads in (1, 3):
         gpt2cy.set_num_threads(n_threads)
-        start = time.perf_counter()
-        seconds, _ = clocked(model, tokens)
-        elapsed = time.perf_counter() - start
-        assert 0.5 * elapsed < sum(seconds.values()) < elapsed  # the rest makes and reads the clock
+        shares = []
+        for _ in range(5):
+            start = time.perf_counter()
+            seconds, _ = clocked(model, tokens)
+            shares.append(sum(seconds.values()) / (time.perf_counter() - start))
+        assert 0.5 < max(shares) < 1  # the rest makes the clock and reads it
 
 
 def test_a_cache_is_left_as_it_was(model, same_bits):
