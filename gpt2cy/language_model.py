@@ -25,11 +25,11 @@ from gpt2cy.tokenizer import ByteTokenizer, Tokenizer, vocabulary
 
 if TYPE_CHECKING:
     from gpt2cy.cache import KVCache
+    from gpt2cy.generation.comparison import Comparison
     from gpt2cy.generation.result import Generated
     from gpt2cy.generation.sampling import Sampling
-    from gpt2cy.generation.text import Stream
-    from gpt2cy.generation.comparison import Comparison
     from gpt2cy.generation.scored_text import Score
+    from gpt2cy.generation.text import Stream
 
 
 class NextToken(NamedTuple):
@@ -265,7 +265,7 @@ class LanguageModel:
         bos: bool = False,
         vocab_limit: int | None = None,
         allow_special: bool = False,
-    ) -> "Score | list[Score]":
+    ) -> Score | list[Score]:
         """Return how likely the model finds each token of a text, knowing the text before it.
 
         Parameters
@@ -325,7 +325,7 @@ class LanguageModel:
         by: str = "logprob",
         vocab_limit: int | None = None,
         allow_special: bool = False,
-    ) -> "Comparison":
+    ) -> Comparison:
         """Return how likely the model finds each of several answers behind a prompt, which is computed once.
 
         Parameters

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gpt2cy import _checks
 from gpt2cy.cache import KVCache
+from gpt2cy.generation import trouble
 from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
 
@@ -330,9 +331,8 @@ def score_batch(
         part = table[begin:end]
         if (part["argmax"] < 0).any():
             at = piece.position + piece.start + int((part["argmax"] < 0).argmax())
-            raise FloatingPointError(
-                f"{piece.name}: the logits before token {at} are not finite; are the model's weights?"
-            )
+            began = trouble.began(model, piece.ids[: at - piece.position])
+            raise FloatingPointError(f"{piece.name}: the logits before token {at} are not finite{began}")
         # As the kernel does for the token itself, step by step, so that its bits are the same among these.
         below = top_logits[begin:end].astype(np.float64) - part["max"].astype(np.float64)[:, None]
         scores.append(
