@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model "gpt2cy" of EleutherAI's lm-evaluation-harness, which must be installed.
+
+Importing this module registers it:
+
+    import gpt2cy.integrations.lm_eval
+    results = lm_eval.simple_evaluate(model="gpt2cy", model_args={"pretrained": "my-model"}, tasks=["lambada_openai"])
+
+and on the command line it stands before what ``lm_eval`` itself takes:
+
+    python -m gpt2cy.integrations.lm_eval --model gpt2cy --model_args pretrained=my-model --tasks lambada_openai
+
+The rules are those of the harness' own model "hf" for the same checkpoint, and so are the results: a context and
+its continuation are encoded together and cut where the context's own ids end, spaces at the context's end belong
+to the continuation, an empty context is the end-of-text token, a context that is too long loses its beginning (with
+a warning), and probabilities are shares of all of the model's ids, those of a padded vocabulary too.
+"""
+
+import logging
+from itertools import groupby
+
+from lm_eval import utils  # type: ignore
+from lm_eval.api.model import TemplateLM  # type: ignore
+from lm_eval.api.registry import register_model  # type: ignore
+from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
+
+import gpt2cy
+from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.scoring import score_many
+
+_log = logging.getLogger(__name__)
+
+
+@register_model("gpt2cy")
+class HarnessModel(TemplateLM):
+    """A checkpoint as the harness sees it.
+
+    Parameters
+    ----------
+    pretrained : str, path or LanguageModel
+        As `gpt2cy.load`.
+    tokenizer, revision
+        As `gpt2cy.load`.
+    batch_size : int or str
+        How many texts are generated together; "auto" is 16. Scoring chooses by itself. Results depend on neither.
+    max_length : int, optional
+        How many tokens are seen at most; None is all that the model has positions for.
+    max_gen_toks : int
+        How many tokens are generated where a task does not say.
+    seed : int
+        For tasks that sample.
+    max_batch_size, device
+        Handed in by the harness; there is nothing but the CPU.
+
+    Raises
+    ------
+    ValueError
+        When the tokenizer has no end-of-text token, or an argument is out of range. Else as `gpt2cy.load`.
+    """
+
+    def __init__(
+        self,
+        pretrained,
+        tokenizer=None,
+        revision=None,
+        batch_size=1,
+        max_batch_size=None,
+        device=None,
+        max_length=None,
+        max_gen_toks=256,
+        seed=0,
+    ):
+        super().__init__()
+        if device not in (None, "cpu"):
+            raise ValueError(f"device: expected cpu, got {device}")
+        loaded = isinstance(pretrained, gpt2cy.LanguageModel)
+        self.lm = pretrained if loaded else gpt2cy.load(pretrained, tokenizer=tokenizer, revision=revision)
+        self.tokenizer = self.lm.tokenizer
+        if self.tokenizer.eos_id is None:
+            raise ValueError("tokenizer: expected one with an end-of-text token, got one without")
+        positions = self.lm.model.config.block_size
+        self.max_length = positions if max_length is None else int(max_length)
+        if not 1 <= self.max_length <= positions:
+            raise ValueError(f"max_length: expected 1 to the block_size of {positions}, got {max_length}")
+        self.batch_size = 16 if str(batch_size).startswith("auto") else int(batch_size)
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: expected an integer >= 1, got {batch_size}")
+        self.max_gen_toks = int(max_gen_toks)
+        self.seed = int(seed)
+
+    @property
+    def eot_token_id(self):
+        """The id that ends a document, and that stands for an empty context."""
+        return self.tokenizer.eos_id
+
+    def tok_encode(self, string, add_special_tokens=None, **kwargs):
+        """Ids of a text, special tokens in it taken as such, as "hf" does; nothing is put before it."""
+        return self.tokenizer.encode(string, allow_special=True)
+
+    def get_model_info(self):
+        """What the harness keeps beside the results."""
+        return {"model_num_parameters": self.lm.model.config.n_params, "gpt2cy_version": gpt2cy.__version__}
+
+    # ---- scoring -----------------------------------------------------------------------------------------
+
+    def _loglikelihood_tokens(self, requests, disable_tqdm=False, **kwargs):
+        """(key, context ids, continuation ids) -> (sum of logprobs, whether each was the likeliest)."""
+        sequences, starts = [], []
+        for _, context, continuation in requests:
+            if not 1 <= len(continuation) <= self.max_length:
+                raise ValueError(
+                    f"continuation: expected 1 to {self.max_length} tokens, got {len(continuation)}"
+                )
+            ids = [*context, *continuation][-(self.max_length + 1) :]
+            cut = len(context) + len(continuation) - len(ids)
+            if cut:
+                _log.warning(
+                    "a context of %d tokens before %d does not fit the model's %d positions: %d cut from its left",
+                    *(len(context), len(continuation), self.max_length, cut),
+                )
+            sequences.append(ids)
+            starts.append(len(ids) - len(continuation))
+        if not sequences:
+            return []
+        answers = [
+            (scores.logprob, scores.is_greedy) for scores in score_many(self.lm.model, sequences, starts)
+        ]
+        for (key, _, _), answer in zip(requests, answers, strict=True):
+            if key is not None:
+                self.cache_hook.add_partial("loglikelihood", key, answer)
+        return answers
+
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        """The logprob of whole texts, in the harness' own windows."""
+        windows, counts = [], []
+        for request in requests:
+            found = utils.get_rolling_token_windows(
+                token_list=self.tok_encode(request.args[0]),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            found = [(None, *utils.make_disjoint_window(window)) for window in found]
+            windows += found
+            counts.append(len(found))
+        answers = iter(self._loglikelihood_tokens(windows))
+        totals = [sum(next(answers)[0] for _ in range(count)) for count in counts]
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    # ---- generation --------------------------------------------------------------------------------------
+
+    def generate_until(self, requests, disable_tqdm=False):
+        """Texts that follow contexts, up to and without the first stop string."""
+        texts = [""] * len(requests)
+        ...
+        return texts
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate  # type: ignore
+
+    cli_evaluate()
