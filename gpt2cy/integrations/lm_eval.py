@@ -25,8 +25,7 @@ from lm_eval.api.registry import register_model  # type: ignore
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
 
 import gpt2cy
-from gpt2cy.generation.sampling import Sampling
-from gpt2cy.generation.scoring import score_many
+
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class HarnessModel(TemplateLM):
     seed : int
         For tasks that sample.
     max_batch_size, device
-        Handed in by the harness; there is nothing but the CPU.
+        Handed in by the harness ("cuda:0" where nobody says otherwise), and ignored: there is only the CPU.
 
     Raises
     ------
@@ -71,8 +70,6 @@ class HarnessModel(TemplateLM):
         seed=0,
     ):
         super().__init__()
-        if device not in (None, "cpu"):
-            raise ValueError(f"device: expected cpu, got {device}")
         loaded = isinstance(pretrained, gpt2cy.LanguageModel)
         self.lm = pretrained if loaded else gpt2cy.load(pretrained, tokenizer=tokenizer, revision=revision)
         self.tokenizer = self.lm.tokenizer
@@ -122,9 +119,8 @@ class HarnessModel(TemplateLM):
             starts.append(len(ids) - len(continuation))
         if not sequences:
             return []
-        answers = [
-            (scores.logprob, scores.is_greedy) for scores in score_many(self.lm.model, sequences, starts)
-        ]
+        scored = self.lm.model.score_many(sequences, starts)
+        answers = [(scores.logprob, scores.is_greedy) for scores in scored]
         for (key, _, _), answer in zip(requests, answers, strict=True):
             if key is not None:
                 self.cache_hook.add_partial("loglikelihood", key, answer)
