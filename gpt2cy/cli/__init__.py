@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``gpt2cy`` command: reads the command line, calls the package, turns failures into exit codes.
 
-    main                demo and show-config are here
-      checkpoints       info, convert
-      generate          text from prompts   options (a flag for every field of Sampling)
-      score             numbers on texts
-        rows            JSON Lines in, rows together as batches
-        journal         JSON Lines out, to go on from where a run was killed
-        progress        rows done and tokens a second, on stderr
+    main              demo and show-config are here
+      checkpoints     info and convert
+      generate        text from prompts;  options: a flag for every field of Sampling
+      score           numbers about texts
+        work          rows through a model, for both
+          rows        JSON Lines in, and which rows are done together
+          journal     JSON Lines out, to go on from where a run was killed
+          progress    rows done and tokens a second, on stderr
 
 Exit codes: 0 success, 1 failure of what was asked for, 2 a command line that makes no sense or a model or file
 that cannot be read or written, 130 interrupted.

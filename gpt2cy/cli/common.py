@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share: where a model comes from, errors in one line, output that any terminal can show."""
+"""What the commands share: arguments, errors in one line, output that any terminal can show."""
 
 import argparse
 import functools
@@ -14,6 +14,28 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     hub.add_argument("--revision", help="branch, tag or commit")
     hub.add_argument("--local-files-only", action="store_true", help="use the cache and no network")
     hub.add_argument("--cache-dir", metavar="DIR", help="the hub's cache")
+
+
+def add_rows(parser: argparse.ArgumentParser, batch_size: int) -> None:
+    """Add what commands share that work through rows."""
+    rows = parser.add_argument_group("many rows")
+    rows.add_argument("--out", metavar="FILE", type=path,
+                      help="write JSON Lines to FILE; rows that are finished there are not done again")  # fmt: skip
+    rows.add_argument("--overwrite", action="store_true", help="begin --out anew, whatever it holds")
+    rows.add_argument("--batch-size", type=positive, default=batch_size, metavar="N",
+                      help="rows done together at most; changes no result (default: %(default)s)")  # fmt: skip
+    rows.add_argument("--quiet", action="store_true", help="neither progress nor summary on stderr")
+
+
+def positive(argument: str) -> int:
+    """An argument that is an integer of at least 1."""
+    try:
+        value = int(argument)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got {argument!r}")
+    return value
 
 
 def hub_options(args: argparse.Namespace) -> dict:
@@ -49,8 +71,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def say(text: str) -> None:
-    """Write to stdout, now; what its encoding cannot express becomes a question mark."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+def note(args: argparse.Namespace, text: str) -> None:
+    """Tell the user something on stderr, unless told to be quiet."""
+    if not args.quiet:
+        print(f"gpt2cy {args.name}: {text}", file=sys.stderr)

@@ -5,22 +5,23 @@ One prompt on the command line: its text as it comes. Several, or JSON Lines: a 
 the random numbers of its own place in the input, so that it comes out the same in every batch.
 """
 
-import argparse
+import dataclasses
 import secrets
-import sys
 
 import gpt2cy
 from gpt2cy.cli import options
-from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, say
-from gpt2cy.cli.journal import model_digest, open_journal
+from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, note
+from gpt2cy.cli.journal import Printed, say
 from gpt2cy.cli.progress import Progress
-from gpt2cy.cli.rows import Row, batches, digest, read_rows, read_text
+from gpt2cy.cli.rows import Row, digest, read_rows, read_text
+from gpt2cy.cli.work import destination, model_digest, work
 from gpt2cy.generation.sampling import Sampling
 
 MOST_TOKENS = 16384  # of a batch, in its caches: about 1.2 GB for the smallest GPT-2
 
 
 def add(commands) -> None:
+    """Add the command."""
     about = "continue texts"
     parser = commands.add_parser(
         "generate",
@@ -45,38 +46,14 @@ def _generate(args):
     rows = _rows(args)
     common = Sampling(**options.chosen(args))
     settings = [_merged(common, row) for row in rows]
-    as_json = bool(args.json or args.file or args.out)
-    with open_journal(args.out, args.overwrite, [args.file] if args.file else ()) as out:
+    as_json = bool(args.json or args.file)
+    with destination(args, [args.file or "-"], as_json, _shown(args, rows, settings)) as out:
         seed = args.seed
         if seed is None:
             seed = out.done[0]["seed"] if out.done else secrets.randbits(63)
         lm = gpt2cy.load(args.source, **hub_options(args))
+        chosen = {"settings": dataclasses.asdict(common), "allow_special": args.allow_special}
+        run = digest({"model": model_digest(lm.model), **chosen})
+        out.check(rows, run, seed)
         ...
-
-
-def _rows(args) -> list[Row]:
-    """The prompts of the command line, and those of the file after them."""
-    if args.prompts.count("-") + (args.file == "-") > 1:
-        raise ValueError("stdin can be read only once: expected one -, got more")
-    rows = [
-        Row(i, f"prompt {i + 1}", {"prompt": read_text("-") if prompt == "-" else prompt})
-        for i, prompt in enumerate(args.prompts)
-    ]
-    if args.file:
-        rows += read_rows(args.file, "prompt", len(rows))
-    if not rows and not args.file:
-        raise ValueError("expected a PROMPT or --file FILE, got neither")
-    return rows
-
-
-def _merged(common: Sampling, row: Row) -> Sampling:
-    """The settings of the command line with those of a row put over them."""
-    own = row.fields.get("sampling", {})
-    try:
-        if not isinstance(own, dict):
-            raise TypeError(f'"sampling": expected an object, got {type(own).__name__}')
-        if isinstance(own.get("logit_bias"), dict):  # JSON's keys are texts
-            own = {**own, "logit_bias": {int(key): value for key, value in own["logit_bias"].items()}}
-        return common.merged(**own)
-    except (TypeError, ValueError) as error:
-        raise row.error(error) from None
+    return 0

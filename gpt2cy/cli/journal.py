@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines out: a line for each row, in the order of the input, from where the last run was killed.
+"""Where finished rows go: a file of JSON Lines that can be gone on with, or stdout.
 
-A row's line says what it was made from: "row" (its index), "input" (a digest of the input row), "seed", and
-"run" (a digest of the settings and of the model). So a second run knows what is finished, and notices when
-it would put together what does not belong together.
+A row's line says what it was made from: "row" (its place), "input" (a digest of the input row), "run" (a digest
+of the settings and of the model) and "seed". So a second run knows what is finished, and notices when it would
+put together what does not belong together.
 
 Lines are added a batch at a time, each batch with one write that is flushed to the disk. What a killed run
-leaves is whole lines and at most one that is cut off; it has no line end, is dropped, and its row done again.
+leaves is whole lines and at most one that is cut off; that has no line end, is dropped, and its row done again.
 """
 
 import json
+import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO
 
 from gpt2cy.cli.rows import Row
@@ -24,9 +24,12 @@ try:
 except ImportError:
     fcntl = None
 
+Record = dict[str, Any]
+STAMP = ("row", "input", "run")  # and "seed", where there is one
+
 
 class Journal:
-    """A file of finished rows.
+    """A file of finished rows, in the order of the input.
 
     Parameters
     ----------
@@ -38,21 +41,21 @@ class Journal:
     Attributes
     ----------
     done : list of dict
-        "row", "input", "seed" and "run" of each finished row.
+        What was stamped on each finished row.
     dropped : bool
         Whether a line was cut off.
 
     Raises
     ------
     ValueError
-        When the file holds anything but rows as written by this class, or another process is writing to it.
+        When the file holds anything but rows as `append` writes them, or another process is writing to it.
     OSError
         When it cannot be opened.
     """
 
     def __init__(self, path: str, overwrite: bool = False):
         self.path = path
-        self.done: list[dict[str, Any]] = []
+        self.done: list[Record] = []
         self.dropped = False
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
@@ -85,43 +88,39 @@ class Journal:
         self._file.seek(end)
 
     def _stamp(self, line):
-        index = len(self.done)
         try:
             record = json.loads(line)
-            stamp = {key: record[key] for key in ("row", "input", "seed", "run")}
-        except (ValueError, TypeError, KeyError):
-            stamp = {}
-        if stamp.get("row") != index:
+            stamp = {key: record[key] for key in STAMP} | {"seed": record.get("seed")}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            stamp = {"row": None}
+        if stamp["row"] != len(self.done):
             raise ValueError(
-                f"{self.path}: line {index + 1}: expected row {index} as this command writes it; "
+                f"{self.path}: line {len(self.done) + 1}: expected row {len(self.done)} as this command writes it; "
                 "--overwrite begins anew"
             )
         return stamp
 
-    def check(self, rows: Sequence[Row], seed: int | None, run: str) -> None:
-        """Raise ValueError unless the finished rows are the first of these, made with this seed and run."""
+    def check(self, rows: Sequence[Row], run: str, seed: int | None = None) -> None:
+        """Raise ValueError unless the finished rows are the first of these, made with this run and seed."""
         if len(self.done) > len(rows):
             raise self._error(f"it has {len(self.done)} rows, the input has {len(rows)}")
-        for row, stamp in zip(rows, self.done, strict=False):
+        pairs = list(zip(rows, self.done, strict=False))
+        for row, stamp in pairs:
             if stamp["seed"] != seed:
                 raise self._error(f"row {row.index} was made with seed {stamp['seed']}, not {seed}")
             if stamp["run"] != run:
                 raise self._error(f"row {row.index} was made with other settings or by another model")
-        changed = [
-            row
-            for row, stamp in zip(rows, self.done, strict=False)
-            if stamp["input"] != row.digest()
-        ]
+        changed = [row for row, stamp in pairs if stamp["input"] != row.digest()]
         if changed:
             also = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             raise self._error(f"{changed[0].where}{also}: changed since row {changed[0].index} was made of it")
 
     def _error(self, what):
-        return ValueError(f"{self.path}: {what}: give another --out, or --overwrite to begin anew")
+        return ValueError(f"{self.path}: {what}; give another --out, or --overwrite to begin anew")
 
-    def append(self, records: Iterable[dict[str, Any]]) -> None:
+    def append(self, records: Iterable[Record]) -> None:
         """Add finished rows; when this returns, they are on the disk."""
-        self._file.write(encode(records))
+        self._file.write("".join(map(json_line, records)).encode())
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -133,19 +132,25 @@ class Journal:
 
 
 class Printed:
-    """The same on stdout, where nothing is finished before."""
+    """The same on stdout, where nothing is finished before.
 
-    done: Sequence[dict[str, Any]] = ()
-    dropped = False
+    Parameters
+    ----------
+    line : callable
+        A record to its text.
+    """
 
-    def check(self, rows: Sequence[Row], seed: int | None, run: str) -> None:
-        """Nothing to compare with."""
+    def __init__(self, line: Callable[[Record], str]):
+        self.line = line
+        self.done: list[Record] = []
+        self.dropped = False
 
-    def append(self, records: Iterable[dict[str, Any]]) -> None:
-        """Print rows; JSON is UTF-8, whatever the terminal is."""
-        sys.stdout.flush()
-        sys.stdout.buffer.write(encode(records))
-        sys.stdout.buffer.flush()
+    def check(self, rows: Sequence[Row], run: str, seed: int | None = None) -> None:
+        """There is nothing that would not fit."""
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Print rows, now."""
+        say("".join(map(self.line, records)))
 
     def __enter__(self) -> "Printed":
         return self
@@ -154,16 +159,21 @@ class Printed:
         pass
 
 
-def encode(records: Iterable[dict[str, Any]]) -> bytes:
-    """JSON Lines of records; numbers that JSON does not have are an error."""
-    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records).encode()
+def say(text: str) -> None:
+    """Write to stdout, now; what its encoding cannot express becomes an escape, as in Python and JSON."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
 
 
-def open_journal(path: str | None, overwrite: bool, inputs: Iterable[str] = ()) -> Journal | Printed:
-    """Open --out, or stdout without it; a file that is read cannot be written to."""
-    if path is None:
-        return Printed()
-    for source in inputs:
-        if source != "-" and Path(path).exists() and os.path.samefile(source, path):
-            raise ValueError(f"--out: expected another file than the input, got {path}")
-    return Journal(path, overwrite)
+def json_line(record: Record) -> str:
+    """A line of JSON, which has no infinities and no NaN: they become null."""
+    return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flag for every field of `Sampling`: names, kinds, defaults and help are read from the dataclass.
 
-A field's annotation says what its flag takes, its paragraph in the docstring becomes the help, and the
+A field's annotation says what its flag takes, the paragraph about it in the docstring is the help, and the
 dataclass itself refuses values that make no sense. Only a field that holds a function has no flag.
 """
 
@@ -9,74 +9,114 @@ import argparse
 import dataclasses
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping
+from types import UnionType
 from typing import Any
 
 from gpt2cy.generation.sampling import Sampling
 
-SEPARATE = ("seed",)  # a run's, not a row's: the command adds it
+APART = ("seed",)  # of a run, not of a row: the command has it
+_PREFIX = "sampling_"
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the flags; one that is not given leaves nothing behind."""
     group = parser.add_argument_group("sampling")
-    texts = _paragraphs(inspect.getdoc(Sampling) or "")
-    for field in fields():
-        kind = _flag(typing.get_type_hints(Sampling)[field.name])
-        default = None if field.default is dataclasses.MISSING else field.default
-        about = texts[field.name] + ("" if default is None else f" (default: {default})")
+    hints, about = typing.get_type_hints(Sampling), paragraphs(inspect.getdoc(Sampling) or "")
+    for field in flagged():
+        default = "" if field.default is None else f" (default: {field.default})"
         group.add_argument(
             "--" + field.name.replace("_", "-"),
-            dest=f"sampling_{field.name}",
+            dest=_PREFIX + field.name,
             default=argparse.SUPPRESS,
-            help=about.replace("%", "%%"),
-            **kind,
+            help=(about[field.name] + default).replace("%", "%%"),
+            **kind(hints[field.name]),
         )
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
     """What the flags set, by field."""
     found = {
-        name.removeprefix("sampling_"): value
-        for name, value in vars(args).items()
-        if name.startswith("sampling_")
+        name.removeprefix(_PREFIX): value for name, value in vars(args).items() if name.startswith(_PREFIX)
     }
-    return {name: dict(value) if _is_pairs(value) else value for name, value in found.items()}
+    if "logit_bias" in found:
+        found["logit_bias"] = dict(found["logit_bias"])
+    return found
 
 
-def fields() -> list[dataclasses.Field]:
+def flagged() -> list[dataclasses.Field]:
     """The fields that have flags here."""
     hints = typing.get_type_hints(Sampling)
     return [
         field
         for field in dataclasses.fields(Sampling)
-        if field.name not in SEPARATE and not _holds(hints[field.name], Callable)
+        if field.name not in APART and not any(origin(part) is Callable for part in parts(hints[field.name]))
     ]
 
 
-def _flag(hint) -> dict[str, Any]:
-    """What argparse is told of a field of this annotation."""
-    if _holds(hint, Mapping):
-        return {"action": "append", "type": _pair, "metavar": "ID=NUMBER"}
-    if bool in _kinds(hint):
-        return {"type": _word, "metavar": "WORD"}
-    if str in _kinds(hint):
+def kind(hint) -> dict[str, Any]:
+    """What argparse is told of a field with this annotation."""
+    alternatives = parts(hint)
+    words = [word for part in alternatives if origin(part) is typing.Literal for word in typing.get_args(part)]
+    if any(origin(part) is Mapping or origin(part) is dict for part in alternatives):
+        return {"action": "append", "type": pair, "metavar": "ID=NUMBER"}
+    if words or bool in alternatives:
+        words += [True, False] if bool in alternatives else []
+        return {"type": word_of(words), "metavar": "|".join(str(word).lower() for word in words)}
+    if str in alternatives:
         return {"action": "append", "metavar": "TEXT"}
-    if any(typing.get_origin(kind) for kind in _kinds(hint)):  # a collection, of ids
+    if any(origin(part) not in (int, float, type(None)) for part in alternatives):  # a collection of ids
         return {"action": "append", "type": int, "metavar": "ID"}
-    return {"type": float, "metavar": "X"} if float in _kinds(hint) else {"type": int, "metavar": "N"}
+    return {"type": float, "metavar": "X"} if float in alternatives else {"type": int, "metavar": "N"}
 
 
-def _kinds(hint):
+def parts(hint) -> tuple:
     """The alternatives of an annotation."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
+    return typing.get_args(hint) if origin(hint) in (typing.Union, UnionType) else (hint,)
 
 
-def _holds(hint, kind):
-    """Whether an alternative is a collection (or function) of this kind."""
-    origins = [typing.get_origin(alternative) or alternative for alternative in _kinds(hint)]
-    kind = typing.get_origin(kind) or kind
-    return any(isinstance(origin, type) and issubclass(origin, kind) for origin in origins if origin is not object)
+def origin(hint):
+    """An annotation without what is in its brackets."""
+    found = typing.get_origin(hint) or hint
+    return Callable if found is typing.get_origin(Callable[[], None]) else found
+
+
+def pair(argument: str) -> tuple[int, float]:
+    """``ID=NUMBER``, for a mapping."""
+    token, _, number = argument.partition("=")
+    try:
+        return int(token), float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected ID=NUMBER, got {argument!r}") from None
+
+
+def word_of(words: list):
+    """A function from an argument to the one of some values that is written so."""
+
+    def find(argument):
+        for word in words:
+            if str(word).lower() == argument.lower():
+                return word
+        raise argparse.ArgumentTypeError(
+            f"expected {' or '.join(str(word).lower() for word in words)}, got {argument!r}"
+        )
+
+    return find
+
+
+def paragraphs(docstring: str) -> dict[str, str]:
+    """Parameter to the first paragraph about it, of a docstring in numpydoc's form.
+
+    Examples
+    --------
+    >>> from gpt2cy.cli.options import paragraphs
+    >>> paragraphs("Parameters\\n---\\na, b : int\\n    Both `of`\\n    them.\\n\\n    More.\\nc : float\\n    Other.")
+    {'a': 'both of them', 'b': 'both of them', 'c': 'other'}
+    """
+    found = {}
+    for match in re.finditer(r"^(\w+(?:, \w+)*) :[^\n]*\n((?: +\S[^\n]*\n?)+)", docstring, re.MULTILINE):
+        text = " ".join(match[2].split()).replace("`", "").removesuffix(".")
+        for name in match[1].split(", "):
+            found[name] = text[0].lower() + text[1:]
+    return found

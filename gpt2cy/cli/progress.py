@@ -35,7 +35,7 @@ class Progress:
             return None
         return tqdm(total=self.total, unit="row", leave=False, file=self.stream)
 
-    def add(self, rows: int, tokens: int) -> None:
+    def add(self, rows: int = 0, tokens: int = 0) -> None:
         """Count what has been done, and show it if it is time."""
         self.rows += rows
         self.tokens += tokens

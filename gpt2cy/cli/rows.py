@@ -39,6 +39,11 @@ class Row:
         """
         return digest(self.fields)
 
+    def stamp(self, run: str, **more: Any) -> dict[str, Any]:
+        """What its record begins with: its place, what it was made from, and its "id" if it has one."""
+        own = {"id": self.fields["id"]} if "id" in self.fields else {}
+        return {"row": self.index, **own, "input": self.digest(), "run": run, **more}
+
     def error(self, error: object) -> ValueError:
         """An error about this row, to be raised."""
         return ValueError(f"{self.where}: {error}")
