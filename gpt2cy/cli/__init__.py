@@ -10,8 +10,8 @@
           journal     JSON Lines out, to go on from where a run was killed
           progress    rows done and tokens a second, on stderr
 
-Exit codes: 0 success, 1 failure of what was asked for, 2 a command line that makes no sense or a model or file
-that cannot be read or written, 130 interrupted.
+Exit codes: 0 success, 1 failure of what was asked for, 2 a command line that makes no sense or files that
+cannot be read or written, 130 interrupted.
 """
 
 import argparse

@@ -37,7 +37,9 @@ def add_convert(commands) -> None:
         epilog="Beside safetensors go the files of the tokenizer, if there are any.",
     )
     add_source(parser)
-    parser.add_argument("destination", metavar="DEST", type=path, help="a folder for safetensors, else a file")
+    parser.add_argument(
+        "destination", metavar="DEST", type=path, help="a folder for safetensors, else a file"
+    )
     parser.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help="what to write (default: %(default)s)"
     )
@@ -88,7 +90,7 @@ def _copy_tokenizer(source, destination):
     if not found or source.resolve() == destination.resolve():
         return []
     beside = (source / name for name in vocabulary.BESIDE)
-    paths = [*found, *(path for path in beside if path.is_file())]
-    for path in paths:
-        shutil.copyfile(path, destination / path.name)
-    return [path.name for path in paths]
+    files = [*found, *(file for file in beside if file.is_file())]
+    for file in files:
+        shutil.copyfile(file, destination / file.name)
+    return [file.name for file in files]

@@ -19,11 +19,20 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def add_rows(parser: argparse.ArgumentParser, batch_size: int) -> None:
     """Add what commands share that work through rows."""
     rows = parser.add_argument_group("many rows")
-    rows.add_argument("--out", metavar="FILE", type=path,
-                      help="write JSON Lines to FILE; rows that are finished there are not done again")  # fmt: skip
+    rows.add_argument(
+        "--out",
+        metavar="FILE",
+        type=path,
+        help="write JSON Lines to FILE; what is finished there is not redone",
+    )
     rows.add_argument("--overwrite", action="store_true", help="begin --out anew, whatever it holds")
-    rows.add_argument("--batch-size", type=positive, default=batch_size, metavar="N",
-                      help="rows done together at most; changes no result (default: %(default)s)")  # fmt: skip
+    rows.add_argument(
+        "--batch-size",
+        type=positive,
+        default=batch_size,
+        metavar="N",
+        help="rows done together at most; changes no result (default: %(default)s)",
+    )
     rows.add_argument("--quiet", action="store_true", help="neither progress nor summary on stderr")
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where finished rows go: a file of JSON Lines that can be gone on with, or stdout.
 
-A row's line says what it was made from: "row" (its place), "input" (a digest of the input row), "run" (a digest
-of the settings and of the model) and "seed". So a second run knows what is finished, and notices when it would
-put together what does not belong together.
+A row's line says what it was made from: "row" (its place), "input" (a digest of the input row), "run" (a
+digest of the settings and of the model) and "seed". So a second run knows what is finished, and notices when
+it would put together what does not belong together.
 
 Lines are added a batch at a time, each batch with one write that is flushed to the disk. What a killed run
-leaves is whole lines and at most one that is cut off; that has no line end, is dropped, and its row done again.
+leaves is whole lines and at most one that is cut off; that has no line end, is dropped, and its row redone.
 """
 
 import json
@@ -94,8 +94,9 @@ class Journal:
         except (ValueError, TypeError, KeyError, AttributeError):
             stamp = {"row": None}
         if stamp["row"] != len(self.done):
+            index = len(self.done)
             raise ValueError(
-                f"{self.path}: line {len(self.done) + 1}: expected row {len(self.done)} as this command writes it; "
+                f"{self.path}: line {index + 1}: expected row {index} as this command writes it; "
                 "--overwrite begins anew"
             )
         return stamp
@@ -113,7 +114,8 @@ class Journal:
         changed = [row for row, stamp in pairs if stamp["input"] != row.digest()]
         if changed:
             also = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise self._error(f"{changed[0].where}{also}: changed since row {changed[0].index} was made of it")
+            first = changed[0]
+            raise self._error(f"{first.where}{also}: changed since row {first.index} was made of it")
 
     def _error(self, what):
         return ValueError(f"{self.path}: {what}; give another --out, or --overwrite to begin anew")

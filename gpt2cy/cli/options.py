@@ -58,7 +58,8 @@ def flagged() -> list[dataclasses.Field]:
 def kind(hint) -> dict[str, Any]:
     """What argparse is told of a field with this annotation."""
     alternatives = parts(hint)
-    words = [word for part in alternatives if origin(part) is typing.Literal for word in typing.get_args(part)]
+    literals = [part for part in alternatives if origin(part) is typing.Literal]
+    words = [word for part in literals for word in typing.get_args(part)]
     if any(origin(part) is Mapping or origin(part) is dict for part in alternatives):
         return {"action": "append", "type": pair, "metavar": "ID=NUMBER"}
     if words or bool in alternatives:
@@ -111,7 +112,7 @@ def paragraphs(docstring: str) -> dict[str, str]:
     Examples
     --------
     >>> from gpt2cy.cli.options import paragraphs
-    >>> paragraphs("Parameters\\n---\\na, b : int\\n    Both `of`\\n    them.\\n\\n    More.\\nc : float\\n    Other.")
+    >>> paragraphs("a, b : int\\n    Both `of`\\n    them.\\n\\n    More.\\nc : float\\n    Other.")
     {'a': 'both of them', 'b': 'both of them', 'c': 'other'}
     """
     found = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far it is and how fast, on stderr: a bar of tqdm or a line that is rewritten on a terminal, else lines."""
+"""How far it is and how fast, on stderr: on a terminal a bar (tqdm) or a line rewritten, elsewhere lines."""
 
 import sys
 import time

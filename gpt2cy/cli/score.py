@@ -5,10 +5,10 @@ import math
 from pathlib import Path
 
 import gpt2cy
-from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, positive
+from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, note, positive
 from gpt2cy.cli.journal import say
 from gpt2cy.cli.rows import Row, digest, name, read_rows, read_text
-from gpt2cy.cli.work import destination, model_digest, work
+from gpt2cy.cli.work import Job, destination, model_digest, work
 
 MOST_TOKENS = 8192  # of a batch
 LINES = (".jsonl", ".ndjson")
@@ -28,13 +28,15 @@ def add(commands) -> None:
         "files", metavar="FILE", nargs="+", help=f"a text, or JSON Lines ({', '.join(LINES)}); - is stdin"
     )
     parser.add_argument("--jsonl", action="store_true", help="all FILEs are JSON Lines, whatever their names")
-    parser.add_argument("--stride", type=positive, metavar="N",
-                        help="how far windows of a long text are apart (default: as far as can be)")  # fmt: skip
+    parser.add_argument(
+        "--stride", type=positive, metavar="N", help="how far windows are apart (default: as far as can be)"
+    )
     parser.add_argument("--bos", action="store_true", help="put the end-of-text token before each text")
-    parser.add_argument("--allow-special", action="store_true", help="take special tokens in texts as such")
+    parser.add_argument("--allow-special", action="store_true", help="let texts hold special tokens")
     parser.add_argument("--tokens", action="store_true", help="also each token's numbers; implies --json")
-    parser.add_argument("--top", type=positive, default=0, metavar="K",
-                        help="the K likeliest tokens in each place; implies --tokens")  # fmt: skip
+    parser.add_argument(
+        "--top", type=positive, default=0, metavar="K", help="the K likeliest in each place; implies --tokens"
+    )
     add_rows(parser, batch_size=32)
     parser.set_defaults(run=_score, name="score")
 
@@ -46,19 +48,19 @@ def _score(args):
     total = Total()
     with destination(args, args.files, args.json or tokens, _line) as out:
         lm = gpt2cy.load(args.source, **hub_options(args))
-        options = {name: getattr(args, name) for name in ("stride", "bos", "allow_special", "top")}
+        options = {key: getattr(args, key) for key in ("stride", "bos", "allow_special", "top")}
         run = digest({"model": model_digest(lm.model), "tokens": tokens, **options})
         out.check(rows, run)
-        sizes = [_size(lm, row, args) for row in rows]
+        jobs = [_job(lm, row, args.allow_special) for row in rows]
 
         def do(batch, progress):
-            scores = lm.score([row.fields["text"] for row in batch], **options)
+            scores = lm.score([job.row.fields["text"] for job in batch], **options)
             progress.add(tokens=sum(len(score) for score in scores))
             found = [_numbers(score, tokens) for score in scores]
             total.add(found)
-            return [{**row.stamp(run), **numbers} for row, numbers in zip(batch, found, strict=True)]
+            return [{**job.row.stamp(run), **numbers} for job, numbers in zip(batch, found, strict=True)]
 
-        work(args, rows, sizes, MOST_TOKENS, out, do)
+        note(args, work(args, jobs, MOST_TOKENS, out, do))
     if len(rows) > 1 and not (args.json or tokens or args.out):
         say(_line(total.numbers()))
     return 0
@@ -77,15 +79,15 @@ def _rows(args) -> list[Row]:
     return rows
 
 
-def _size(lm, row, args):
-    """Tokens of a row; what cannot be scored is found here, before anything has been done."""
+def _job(lm, row, allow_special):
+    """A row and its tokens; what cannot be scored is found here, before anything has been."""
     try:
-        n_tokens = len(lm.encode(row.fields["text"], allow_special=args.allow_special))
+        n_tokens = len(lm.encode(row.fields["text"], allow_special=allow_special))
         if not n_tokens:
             raise ValueError("expected at least one character, got an empty text")
     except ValueError as error:
         raise row.error(error) from None
-    return n_tokens
+    return Job(row, n_tokens)
 
 
 def _numbers(score, tokens):
@@ -108,8 +110,10 @@ class Total:
         for record in records:
             if record["n_scored"]:
                 self.n_bytes += record["bits"] / record["bits_per_byte"] if record["bits"] else 0
-            for name in ("n_tokens", "n_scored", "logprob", "bits"):
-                setattr(self, name, getattr(self, name) + record[name])
+            self.n_tokens += record["n_tokens"]
+            self.n_scored += record["n_scored"]
+            self.logprob += record["logprob"]
+            self.bits += record["bits"]
 
     def numbers(self):
         """A record, called total."""
@@ -125,9 +129,9 @@ class Total:
 
 def _line(record):
     """A row of the table."""
-    perplexity, bits = (record[name] if record[name] is not None else math.nan
-                        for name in ("perplexity", "bits_per_byte"))  # fmt: skip
-    return (
-        f"{record['n_tokens']:>10,} tokens  logprob {record['logprob']:>14,.3f}  perplexity {perplexity:>12,.3f}"
-        f"  bits/byte {bits:>7.3f}  {record.get('id', record.get('row'))}\n"
+    perplexity, bits = (
+        math.nan if record[key] is None else record[key] for key in ("perplexity", "bits_per_byte")
     )
+    numbers = f"{record['n_tokens']:>10,} tokens  logprob {record['logprob']:>14,.3f}"
+    numbers += f"  perplexity {perplexity:>12,.3f}  bits/byte {bits:>7.3f}"
+    return f"{numbers}  {record.get('id', record.get('row'))}\n"

@@ -6,12 +6,16 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from gpt2cy import GPT
 from gpt2cy.cli.common import note
 from gpt2cy.cli.journal import Journal, Printed, Record, json_line
 from gpt2cy.cli.progress import Progress
 from gpt2cy.cli.rows import Row, batches
+
+AnyJob = TypeVar("AnyJob", bound="Job")
 
 
 def destination(
@@ -31,32 +35,34 @@ def model_digest(model: GPT) -> str:
     return hashlib.sha256(model.next_logits([0]).tobytes()).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class Job:
+    """A row, and how many tokens of memory it takes."""
+
+    row: Row
+    size: int
+
+
 def work(
     args: argparse.Namespace,
-    rows: Sequence[Row],
-    sizes: Sequence[int],
+    jobs: Sequence[AnyJob],
     most_tokens: int,
     out: Journal | Printed,
-    do: Callable[[Sequence[Row], Progress], list[Record]],
-) -> None:
-    """Do the rows that are not finished, a batch at a time.
+    do: Callable[[Sequence[AnyJob], Progress], list[Record]],
+) -> str:
+    """Do the rows that are not finished, a batch of at most `most_tokens` at a time.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Tokens of each row.
-    most_tokens : int
-        Of a batch.
-    do : callable
-        Some rows to their records; tells the progress of tokens.
+    `do` turns some jobs into their records, and tells the progress of tokens.
+    Returns how much it was and how fast.
     """
     first = len(out.done)
     if first or out.dropped:
         again = "; a line that was cut off is done again" if out.dropped else ""
-        note(args, f"{args.out}: {first:,} of {len(rows):,} rows are finished{again}")
+        note(args, f"{args.out}: {first:,} of {len(jobs):,} rows are finished{again}")
+    jobs = jobs[first:]
     shown = not args.quiet and (isinstance(out, Journal) or not sys.stdout.isatty())
-    with Progress(len(rows) - first, shown) as progress:
-        for batch in batches(sizes[first:], args.batch_size, most_tokens):
-            out.append(do([rows[first + i] for i in batch], progress))
+    with Progress(len(jobs), shown) as progress:
+        for batch in batches([job.size for job in jobs], args.batch_size, most_tokens):
+            out.append(do([jobs[i] for i in batch], progress))
             progress.add(rows=len(batch))
-    note(args, progress.summary())
+    return progress.summary()

@@ -4,28 +4,30 @@
 Importing this module registers it:
 
     import gpt2cy.integrations.lm_eval
-    results = lm_eval.simple_evaluate(model="gpt2cy", model_args={"pretrained": "my-model"}, tasks=["lambada_openai"])
+    results = lm_eval.simple_evaluate(model="gpt2cy", model_args={"pretrained": "my-model"}, tasks=["piqa"])
 
 and on the command line it stands before what ``lm_eval`` itself takes:
 
-    python -m gpt2cy.integrations.lm_eval --model gpt2cy --model_args pretrained=my-model --tasks lambada_openai
+    python -m gpt2cy.integrations.lm_eval --model gpt2cy --model_args pretrained=my-model --tasks piqa
 
-The rules are those of the harness' own model "hf" for the same checkpoint, and so are the results: a context and
-its continuation are encoded together and cut where the context's own ids end, spaces at the context's end belong
-to the continuation, an empty context is the end-of-text token, a context that is too long loses its beginning (with
-a warning), and probabilities are shares of all of the model's ids, those of a padded vocabulary too.
+The rules are those of the harness' own model "hf" for the same checkpoint, and so are the results: a context
+and its continuation are encoded together and cut where the context's own ids end, spaces at the context's end
+belong to the continuation, an empty context is the end-of-text token, a context that is too long loses its
+beginning (with a warning), and probabilities are shares of all of the model's ids, padded ones too.
 """
 
 import logging
-from itertools import groupby
 
+import numpy as np
 from lm_eval import utils  # type: ignore
 from lm_eval.api.model import TemplateLM  # type: ignore
 from lm_eval.api.registry import register_model  # type: ignore
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
 
 import gpt2cy
-
+from gpt2cy.generation.generate import run
+from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.text import fitted
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class HarnessModel(TemplateLM):
     tokenizer, revision
         As `gpt2cy.load`.
     batch_size : int or str
-        How many texts are generated together; "auto" is 16. Scoring chooses by itself. Results depend on neither.
+        How many texts are generated together; "auto" is 16. Scoring chooses by itself. It changes no result.
     max_length : int, optional
         How many tokens are seen at most; None is all that the model has positions for.
     max_gen_toks : int
@@ -112,7 +114,7 @@ class HarnessModel(TemplateLM):
             cut = len(context) + len(continuation) - len(ids)
             if cut:
                 _log.warning(
-                    "a context of %d tokens before %d does not fit the model's %d positions: %d cut from its left",
+                    "a context of %d tokens before %d does not fit %d positions: %d cut from its left",
                     *(len(context), len(continuation), self.max_length, cut),
                 )
             sequences.append(ids)
@@ -148,10 +150,50 @@ class HarnessModel(TemplateLM):
     # ---- generation --------------------------------------------------------------------------------------
 
     def generate_until(self, requests, disable_tqdm=False):
-        """Texts that follow contexts, up to and without the first stop string."""
-        texts = [""] * len(requests)
-        ...
-        return texts
+        """Texts that follow contexts, up to the first stop string; greedy unless a task samples."""
+        arguments = [request.args for request in requests]
+        rows = [self._row(context, settings) for context, settings in arguments]
+        found = []
+        for first in range(0, len(rows), self.batch_size):
+            batch = rows[first : first + self.batch_size]
+            keys = [(self.seed, first + i) for i in range(len(batch))]
+            prompts, settings = zip(*batch, strict=True)
+            results = run(self.lm.model, prompts, settings, keys, tokenizer=self.tokenizer)
+            for result, own, given in zip(results, settings, arguments[first:], strict=False):
+                text = self._answer(result, own)
+                self.cache_hook.add_partial("generate_until", given, text)
+                found.append(text)
+        return found
+
+    def _row(self, context, settings):
+        """The ids of a context, without those that leave no room, and a Sampling."""
+        kwargs = normalize_gen_kwargs(settings, self.max_gen_toks)
+        end = self.tokenizer.token_text(self.eot_token_id)
+        stop = [text for text in handle_stop_sequences(kwargs.pop("until"), end) if text]
+        n_new = kwargs.pop("max_gen_toks")
+        room = self.max_length - n_new
+        if room < 1:
+            raise ValueError(
+                f"max_gen_toks: expected less than the {self.max_length} tokens that are seen, got {n_new}"
+            )
+        if not kwargs.pop("do_sample"):
+            kwargs["temperature"] = 0.0
+        ids = self.tok_encode(context) or self.lm.beginning()
+        if len(ids) > room:
+            _log.warning(
+                "a context of %d tokens leaves no room for %d more: %d cut from its left",
+                *(len(ids), n_new, len(ids) - room),
+            )
+        ours = Sampling(max_new_tokens=n_new, stop=stop, **kwargs)
+        return np.array(ids[-room:], np.int64), fitted(self.lm, ours)
+
+    def _answer(self, result, settings):
+        """What counts of a text: as "hf" cuts it, where one token has completed several stop strings."""
+        tokens = result.tokens[:-1] if result.finish_reason == "stop_id" else result.tokens
+        text = self.lm.decode(tokens)
+        for stop in settings.stop:
+            text = text.split(stop)[0]
+        return text
 
 
 if __name__ == "__main__":
