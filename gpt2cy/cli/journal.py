@@ -162,15 +162,20 @@ class Printed:
 
 
 def say(text: str) -> None:
-    """Write to stdout, now; what its encoding cannot express becomes an escape, as in Python and JSON."""
+    """Write to stdout, now; what its encoding cannot express becomes an escape."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 
-def json_line(record: Record) -> str:
+def json_line(record: Record, ascii: bool = False) -> str:
     """A line of JSON, which has no infinities and no NaN: they become null."""
-    return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_finite(record), ensure_ascii=ascii, allow_nan=False) + "\n"
+
+
+def printed_json_line(record: Record) -> str:
+    """The same for stdout, whose encoding may be another than JSON's."""
+    return json_line(record, ascii=(sys.stdout.encoding or "").lower() not in ("utf-8", "utf8"))
 
 
 def _finite(value):

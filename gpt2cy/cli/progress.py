@@ -40,13 +40,13 @@ class Progress:
         self.rows += rows
         self.tokens += tokens
         now = time.monotonic()
+        if self.stream is None or now - self.said <= (TERMINAL_SECONDS if self.terminal else LINE_SECONDS):
+            return
+        self.said = now
         if self.bar is not None:
-            self.bar.set_postfix_str(self._speed(), refresh=False)
-            self.bar.update(rows)
-        elif self.stream is not None and now - self.said > (
-            TERMINAL_SECONDS if self.terminal else LINE_SECONDS
-        ):
-            self.said = now
+            self.bar.n = self.rows
+            self.bar.set_postfix_str(self._speed())  # draws it
+        else:
             line = f"{self.rows:,} of {self.total:,} rows, {self._speed()}"
             self._write(f"\r{line}\x1b[K" if self.terminal else f"{line}\n")
             self.rewritten = self.terminal

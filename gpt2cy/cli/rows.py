@@ -100,7 +100,8 @@ def _row(index, where, line, key):
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: expected a JSON object, got {type(fields).__name__}")
     if not isinstance(fields.get(key), str):
-        got = f"{type(fields[key]).__name__}" if key in fields else f"only {sorted(fields)}"
+        names = ", ".join(f'"{name}"' for name in sorted(fields))
+        got = type(fields[key]).__name__ if key in fields else f"only {names}" if names else "none"
         raise ValueError(f'{where}: expected a text under "{key}", got {got}')
     return Row(index, where, fields)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gpt2cy import GPT
 from gpt2cy.cli.common import note
-from gpt2cy.cli.journal import Journal, Printed, Record, json_line
+from gpt2cy.cli.journal import Journal, Printed, Record, printed_json_line
 from gpt2cy.cli.progress import Progress
 from gpt2cy.cli.rows import Row, batches
 
@@ -23,7 +23,7 @@ def destination(
 ) -> Journal | Printed:
     """Open --out, or stdout: JSON Lines, or what `text` makes of a record."""
     if args.out is None:
-        return Printed(json_line if as_json else text)
+        return Printed(printed_json_line if as_json else text)
     for source in inputs:
         if source != "-" and os.path.exists(args.out) and os.path.samefile(source, args.out):
             raise ValueError(f"--out: expected another file than the input, got {args.out}")
