@@ -17,6 +17,7 @@ from typing import Any
 from gpt2cy.generation.sampling import Sampling
 
 APART = ("seed",)  # of a run, not of a row: the command has it
+SHORT = {"num_return_sequences": ("-n",)}
 _PREFIX = "sampling_"
 
 
@@ -27,6 +28,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     for field in flagged():
         default = "" if field.default is None else f" (default: {field.default})"
         group.add_argument(
+            *SHORT.get(field.name, ()),
             "--" + field.name.replace("_", "-"),
             dest=_PREFIX + field.name,
             default=argparse.SUPPRESS,

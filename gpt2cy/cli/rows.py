@@ -85,7 +85,7 @@ def read_rows(path: str, key: str, first: int = 0) -> list[Row]:
     ValueError
         When a line is something else; the message has its number.
     """
-    rows = []
+    rows: list[Row] = []
     for number, line in enumerate(read_text(path).removeprefix("\ufeff").split("\n"), 1):
         if line.strip():
             rows.append(_row(first + len(rows), f"{name(path)}: line {number}", line, key))
