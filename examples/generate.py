@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text from a model: a stream, several samples at once, a beginning that is kept.
 
-    python examples/generate.py                    a model of random weights that writes bytes: noise
-    python examples/generate.py gpt2 "It was"      a folder (or hub id), and a prompt
+python examples/generate.py                    a model of random weights that writes bytes: noise
+python examples/generate.py gpt2 "It was"      a folder (or hub id), and a prompt
 """
 
 import sys

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How likely a model finds a text, token by token, and which of two answers is likelier.
 
-    python examples/score.py                       a model of random weights that reads bytes
-    python examples/score.py gpt2 "A text."        a folder (or hub id), and a text
+python examples/score.py                       a model of random weights that reads bytes
+python examples/score.py gpt2 "A text."        a folder (or hub id), and a text
 """
 
 import sys

@@ -117,7 +117,7 @@ def describe(config: GPTConfig, batch: int = 1, seq_len: int | None = None, *, m
     seq_len : int, optional
         Number of tokens in each; None means `block_size`.
     measured : bool
-        Whether to measure, which takes two or three seconds, and expect times.
+        Whether to measure, which takes three seconds, and expect times.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _mib(n_bytes):
 # ---- time ----------------------------------------------------------------------------------------------
 
 
-def expect(config: GPTConfig, batch: int, seq_len: int, seconds: float = 0.4) -> tuple[Expected, Expected]:
+def expect(config: GPTConfig, batch: int, seq_len: int, seconds: float = 0.7) -> tuple[Expected, Expected]:
     """Return the times of a forward pass and of one more token.
 
     Parameters
@@ -208,7 +208,8 @@ def expect(config: GPTConfig, batch: int, seq_len: int, seconds: float = 0.4) ->
     batch, seq_len : int
         One more token is timed for at most 2048 / `seq_len` sequences at once.
     seconds : float
-        How long each of the two is repeated, about; three times at least.
+        How long each of the two is repeated, about; three times at least. Longer than the 0.64 s that a call
+        may leave the team of threads alone after another program took one of its processors.
 
     Raises
     ------
@@ -262,7 +263,7 @@ def _slice(config, n_rows):
 
 def _whole(config, model, tokens, cache, seconds):
     """Seconds of a pass through the whole model, from the slice's."""
-    rows, _ = profiling.timed(model, tokens, cache, False, seconds)
+    rows, _ = profiling.timed(model, tokens, cache, False, seconds, profiling.fastest_quarter)
     blocks = sum(row.seconds for row in rows if row.work.layer is not None)
     head = rows[-1].seconds
     return (

@@ -123,3 +123,26 @@ def test_memory():
         assert abs(grown - weights) <= 0.1 * weights + 4
         assert abs(peak - planned) <= 0.1 * planned + 4
         assert left < 8
+
+
+def test_generate(run):
+    out = run("generate.py")
+    assert "seed 1, ended by length" in out
+    samples = re.findall(r"^sample (\d): (.+)$", out, re.MULTILINE)
+    assert [number for number, _ in samples] == ["0", "1", "2"] and len({text for _, text in samples}) == 3
+    assert "the same without the cache: True" in out
+
+
+def test_score(run):
+    out = run("score.py")
+    assert len(re.findall(r"bits, rank +\d+; likeliest '", out)) == len("To be, or not to be") - 1
+    perplexity = float(re.search(r"perplexity ([\d.]+), [\d.]+ bits per byte", out)[1])
+    assert 200 < perplexity < 320  # of 256 equally likely bytes
+    assert "words: To (2 tokens), be, (4 tokens)" in out
+    assert len(re.findall(r"^', .*': -[\d.]+, -[\d.]+ a token$", out, re.MULTILINE)) == 2
+
+
+def test_examples_take_a_model(run, build, tmp_path):
+    build(256, 32, 2, 2, 64, tie_weights=True).save_pretrained(tmp_path)
+    assert "ended by" in run("generate.py", tmp_path, "It was")
+    assert run("score.py", tmp_path, "It was").count("bits, rank") == 5

@@ -8,8 +8,8 @@ import sys
 
 def add_source(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """Add SOURCE, which may be optional, --json and the options of the hub."""
-    count = "?" if optional else None
-    parser.add_argument("source", metavar="SOURCE", type=path, nargs=count, help="a folder, a file or a hub id")
+    about, count = "a folder, a file or a hub id", "?" if optional else None
+    parser.add_argument("source", metavar="SOURCE", type=path, nargs=count, help=about)
     parser.add_argument("--json", action="store_true", help="print JSON")
     hub = parser.add_argument_group("for a hub id")
     hub.add_argument("--revision", help="branch, tag or commit")
@@ -69,7 +69,7 @@ def files_may_fail(command):
             return command(args)
         except BrokenPipeError:
             raise
-        except (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+        except (FloatingPointError, ImportError, MemoryError, OSError, ValueError) as error:
             print(f"gpt2cy {args.name}: error: {one_line(error)}", file=sys.stderr)
             return 2
 

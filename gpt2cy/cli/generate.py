@@ -19,9 +19,9 @@ from gpt2cy.cli.progress import Progress
 from gpt2cy.cli.rows import Row, digest, read_rows, read_text
 from gpt2cy.cli.work import Job, destination, model_digest, work
 from gpt2cy.generation import generate
-from gpt2cy.generation import text as texts
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.settings import require_fit
+from gpt2cy.generation.text import fitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,15 +114,15 @@ def _job(lm, row, settings, allow_special) -> Prompt:
     """A row made ready; what cannot be done is found here, before anything has been."""
     config = lm.model.config
     try:
-        prompt = texts.encoded(lm, row.fields["prompt"], None, allow_special)
+        prompt = lm.encode(row.fields["prompt"], allow_special=allow_special) or lm.beginning()
         _checks.length_fits("prompt", len(prompt), 0, config.block_size)
-        settings = texts.fitted(lm, settings)
+        settings = fitted(lm, settings)
         require_fit([settings], config.vocab_size, config.block_size)
     except ValueError as error:
         raise row.error(error) from None
     most = config.block_size if settings.max_new_tokens is None else settings.max_new_tokens
     beams = max(settings.num_beams, settings.num_return_sequences)
-    return Prompt(row, min(len(prompt) + most, config.block_size) * beams, prompt, settings)
+    return Prompt(row, min(len(prompt) + most, config.block_size) * beams, np.array(prompt), settings)
 
 
 def _continue(lm, jobs, seed, run, progress) -> list[Record]:

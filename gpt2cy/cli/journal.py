@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from gpt2cy.cli.rows import Row
 
@@ -57,7 +57,7 @@ class Journal:
         self.path = path
         self.done: list[Record] = []
         self.dropped = False
-        self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        self._file = open(path, "a+b")  # noqa: SIM115  # until the journal is closed
         try:
             self._lock()
             if overwrite:
@@ -77,7 +77,7 @@ class Journal:
                 pass
 
     def _read(self):
-        end = 0
+        end = self._file.seek(0)
         for line in self._file:
             if not line.endswith(b"\n"):
                 self.dropped = True
@@ -85,7 +85,6 @@ class Journal:
             self.done.append(self._stamp(line))
             end += len(line)
         self._file.truncate(end)
-        self._file.seek(end)
 
     def _stamp(self, line):
         try:

@@ -14,7 +14,7 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "plan",
         help=about,
-        description=f"{about.capitalize()}. Measures this machine for two or three seconds.",
+        description=f"{about.capitalize()}. Measures this machine for three seconds.",
         epilog="Exits with 1 if it does not fit the memory that is available.",
     )
     add_source(parser, optional=True)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gpt2cy score``: how likely a model finds texts."""
 
+import io
 import math
+import sys
 from pathlib import Path
 
 import gpt2cy
@@ -9,9 +11,12 @@ from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options,
 from gpt2cy.cli.journal import say
 from gpt2cy.cli.rows import Row, digest, name, read_rows, read_text
 from gpt2cy.cli.work import Job, destination, model_digest, work
+from gpt2cy.inspection.scores import wants_colour
 
 MOST_TOKENS = 8192  # of a batch
 LINES = (".jsonl", ".ndjson")
+NUMBERS = ("n_scored", "logprob", "bits", "bits_per_byte", "perplexity")
+OPTIONS = ("stride", "bos", "vocab_limit", "allow_special", "top")
 
 
 def add(commands) -> None:
@@ -32,11 +37,15 @@ def add(commands) -> None:
         "--stride", type=positive, metavar="N", help="how far windows are apart (default: as far as can be)"
     )
     parser.add_argument("--bos", action="store_true", help="put the end-of-text token before each text")
+    parser.add_argument(
+        "--vocab-limit", type=positive, metavar="N", help="only ids below N count: for a padded vocabulary"
+    )
     parser.add_argument("--allow-special", action="store_true", help="let texts hold special tokens")
     parser.add_argument("--tokens", action="store_true", help="also each token's numbers; implies --json")
     parser.add_argument(
         "--top", type=positive, default=0, metavar="K", help="the K likeliest in each place; implies --tokens"
     )
+    parser.add_argument("--show", action="store_true", help="print the texts, the surprising parts coloured")
     add_rows(parser, batch_size=32)
     parser.set_defaults(run=_score, name="score")
 
@@ -45,10 +54,13 @@ def add(commands) -> None:
 def _score(args):
     rows = _rows(args)
     tokens = args.tokens or args.top > 0
+    as_json = args.json or tokens
+    if args.show and (as_json or args.out):
+        raise ValueError("--show: expected no --json, --tokens, --top or --out beside it")
     total = Total()
-    with destination(args, args.files, args.json or tokens, _line) as out:
+    with destination(args, args.files, as_json, _line) as out:
         lm = gpt2cy.load(args.source, **hub_options(args))
-        options = {key: getattr(args, key) for key in ("stride", "bos", "allow_special", "top")}
+        options = {key: getattr(args, key) for key in OPTIONS}
         run = digest({"model": model_digest(lm.model), "tokens": tokens, **options})
         out.check(rows, run)
         jobs = [_job(lm, row, args.allow_special) for row in rows]
@@ -56,12 +68,12 @@ def _score(args):
         def do(batch, progress):
             scores = lm.score([job.row.fields["text"] for job in batch], **options)
             progress.add(tokens=sum(len(score) for score in scores))
-            found = [_numbers(score, tokens) for score in scores]
+            found = [_numbers(score, tokens, args.show) for score in scores]
             total.add(found)
             return [{**job.row.stamp(run), **numbers} for job, numbers in zip(batch, found, strict=True)]
 
         note(args, work(args, jobs, MOST_TOKENS, out, do))
-    if len(rows) > 1 and not (args.json or tokens or args.out):
+    if len(rows) > 1 and not (as_json or args.out):
         say(_line(total.numbers()))
     return 0
 
@@ -90,12 +102,16 @@ def _job(lm, row, allow_special):
     return Job(row, n_tokens)
 
 
-def _numbers(score, tokens):
+def _numbers(score, tokens, show):
     """What a record says of a text."""
-    found = score.to_dict()
-    del found["text"]
-    details = found.pop("tokens")
-    return {"n_tokens": len(score), **found, **({"tokens": details} if tokens else {})}
+    found = {"n_tokens": len(score), **{key: getattr(score, key) for key in NUMBERS}}
+    if tokens:
+        found["tokens"] = score.to_dict()["tokens"]
+    if show:
+        shown = io.StringIO()
+        score.show(shown, colour=wants_colour(sys.stdout))
+        found["shown"] = shown.getvalue()
+    return found
 
 
 class Total:
@@ -128,10 +144,7 @@ class Total:
 
 
 def _line(record):
-    """A row of the table."""
-    perplexity, bits = (
-        math.nan if record[key] is None else record[key] for key in ("perplexity", "bits_per_byte")
-    )
+    """A row of the table, below the text if that is wanted."""
     numbers = f"{record['n_tokens']:>10,} tokens  logprob {record['logprob']:>14,.3f}"
-    numbers += f"  perplexity {perplexity:>12,.3f}  bits/byte {bits:>7.3f}"
-    return f"{numbers}  {record.get('id', record.get('row'))}\n"
+    numbers += f"  perplexity {record['perplexity']:>12,.3f}  bits/byte {record['bits_per_byte']:>7.3f}"
+    return f"{record.get('shown', '')}{numbers}  {record.get('id', record.get('row'))}\n"

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """clocked: an observer that reads the clock at every point and nothing else, so fused steps stay together.
 
-Reading it takes some 30 ns, seven times a block: the pass that is timed is the one that runs without a clock.
+Reading it takes some 30 ns, seven times a block: the pass that is timed is the one that runs without a clock.  Where
+each worker takes rows of its own through a block, the times are those of the thread that called; it waits for the
+others in attn.heads, where they meet, and in mlp.c_proj, at the end.
 """
 from gpt2cy.cache cimport KVCache
 from gpt2cy.layers.tap cimport (
@@ -51,7 +53,7 @@ cdef class Clock(Observer):
     cdef bytes table        # tap.wanted
 
     def __init__(self, Py_ssize_t n_layers):
-        self.memory = bytearray(len(ENDS) * n_layers * sizeof(Tick))
+        self.memory = bytearray((len(ENDS) + 1) * n_layers * sizeof(Tick))   # a block may end twice
         self.seen.ticks = <Tick *><char *>self.memory
         self.table = bytes([point in ENDS for point in range(POINTS)]) * n_layers
         self.tap.wanted = <const unsigned char *><char *>self.table
@@ -67,7 +69,8 @@ cdef class Clock(Observer):
         for i in range(self.seen.count):
             tick = self.seen.ticks[i]
             operation = ENDS[tick.point]
-            seconds[operation if tick.point in (EMBED, LN_F) else f"h.{tick.layer}.{operation}"] = tick.at - begin
+            name = operation if tick.point in (EMBED, LN_F) else f"h.{tick.layer}.{operation}"
+            seconds[name] = seconds.get(name, 0.0) + tick.at - begin
             begin = tick.at
         seconds["lm_head"] = end - begin
         return seconds

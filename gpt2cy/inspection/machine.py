@@ -65,10 +65,10 @@ def measure(seconds: float = 0.5) -> Machine:
     seconds : float
         How long, about.
 
-    Raises
-    ------
-    MemoryError
-        When the matrix for the bandwidth (eight times the last cache, at most 512 MiB) does not fit.
+    Notes
+    -----
+    The matrix for the bandwidth takes `beyond_caches` bytes, or half of the memory that is left: if that is
+    very little, a cache may hold it, and the bandwidth is the cache's.
 
     Examples
     --------
@@ -78,8 +78,9 @@ def measure(seconds: float = 0.5) -> Machine:
     """
     n_threads = get_num_threads()
     peak = _best(seconds / 2, *_NEAR, n_threads)
-    columns = beyond_caches() // (4 * _DEEP)
-    host.require_memory("seconds", {"matrix": beyond_caches()}, "what else uses memory")
+    left = host.available_memory()
+    n_bytes = beyond_caches() if left is None else min(beyond_caches(), left // 2)
+    columns = max(1, n_bytes // (4 * _DEEP))
     bandwidth = _best(seconds / 2, 1, _DEEP, columns, n_threads) * 2  # 2 flops for 4 bytes
     return Machine(peak, bandwidth, dispatch.isa(), n_threads)
 

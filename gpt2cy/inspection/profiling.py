@@ -141,13 +141,17 @@ def profile(model, tokens, cache=None, *, last_only=False, seconds=1.0, machine=
     ['embed', 'ln_1', 'attn.c_attn']
     """
     last_only, seconds = _checks.flag("last_only", last_only), _checks.real("seconds", seconds, positive=True)
-    rows, n_passes = timed(model, tokens, cache, last_only, seconds)
+    rows, n_passes = timed(model, tokens, cache, last_only, seconds, middle_half)
     batch, length = np.atleast_2d(np.asarray(tokens)).shape
     return Profile(rows, machine or machines.measure(min(seconds, 0.5)), n_passes, batch * length)
 
 
-def timed(model, tokens, cache, last_only, seconds) -> tuple[list[Timed], int]:
-    """Return the operations of a pass in order, with their times, and how many passes those are from."""
+def timed(model, tokens, cache, last_only, seconds, choose) -> tuple[list[Timed], int]:
+    """Return the operations of a pass in order, with their times, and how many passes were made.
+
+    The times are means over the passes that `choose` returns, given those in the order of their times: so the
+    operations of them add up.
+    """
     passes: list[dict[str, float]] = []
     past = None if cache is None else cache.lengths
     clocked(model, tokens, cache, last_only)  # memory and threads are there from now on
@@ -157,14 +161,19 @@ def timed(model, tokens, cache, last_only, seconds) -> tuple[list[Timed], int]:
         passes.append(times)
     batch, length = np.atleast_2d(np.asarray(tokens)).shape
     todo = work.of_pass(model.config, [length] * batch, past or [0] * batch, last_only)
-    middle = _middle_half(passes)
-    return [Timed(one, statistics.fmean(times[one.name] for times in middle)) for one in todo], len(passes)
+    chosen = choose(sorted(passes, key=lambda times: sum(times.values())))
+    return [Timed(one, statistics.fmean(times[one.name] for times in chosen)) for one in todo], len(passes)
 
 
-def _middle_half(passes):
-    """Passes neither among the fastest nor among the slowest: their mean is a median whose parts add up."""
-    ordered = sorted(passes, key=lambda times: sum(times.values()))
-    return ordered[len(passes) // 4 : len(passes) - len(passes) // 4]
+def middle_half(passes):
+    """What a pass takes: neither the fastest nor the slowest; of three passes the median."""
+    left_out = max(1, len(passes) // 4)
+    return passes[left_out:-left_out]
+
+
+def fastest_quarter(passes):
+    """What a pass takes where nobody else computes."""
+    return passes[: (len(passes) + 3) // 4]
 
 
 def _sum(rows: Iterable[Timed], name=None) -> Timed:

@@ -344,7 +344,7 @@ def test_in_a_process(folder, lm, start):
         (["-", "-"], "stdin can be read only once"),
         (["a", "--temperature", -1], "temperature: "),
         (["a", "--top-p", 1.5], "top_p: "),
-        (["a", "--stop", ""], "stop: "),
+        (["a", "--stop", ""], "stop[0]: "),
         (["a", "--stop-ids", 256], "prompt 1: stop_ids: "),
         (["--file", "{tmp}/missing"], "missing"),
         (["--file", "{tmp}"], "directory"),

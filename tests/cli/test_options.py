@@ -25,7 +25,7 @@ def sampling(parser, *arguments):
 
 
 def test_every_field_has_a_flag_and_a_help(parser):
-    flags = {action.option_strings[0]: action for action in parser._actions if action.dest != "help"}
+    flags = {action.option_strings[-1]: action for action in parser._actions if action.dest != "help"}
     names = {field.name for field in dataclasses.fields(Sampling)} - WITHOUT
     assert set(flags) == {"--" + name.replace("_", "-") for name in names}
     for flag, action in flags.items():
@@ -53,6 +53,7 @@ def test_without_flags_there_is_nothing(parser):
         (["--early-stopping", "never"], {"early_stopping": "never"}),
         (["--on-full", "slide", "--slide-to", "9"], {"on_full": "slide", "slide_to": 9}),
         (["--logprobs", "0"], {"logprobs": 0}),
+        (["-n", "3"], {"num_return_sequences": 3}),
     ],
 )
 def test_values(parser, arguments, expected):

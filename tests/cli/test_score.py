@@ -79,8 +79,18 @@ def test_json_lines_in_batches(folder, lm, lines, run, read_lines, batch_size):
 
 
 def test_options_reach_the_model(folder, lm, files, run, read_lines):
-    (found,) = read_lines(run("score", folder, files[2], "--json", "--stride", 8)[1])
-    assert found["logprob"] == lm.score(TEXTS[2], stride=8).logprob != lm.score(TEXTS[2]).logprob
+    (found,) = read_lines(run("score", folder, files[2], "--json", "--stride", 8, "--vocab-limit", 200)[1])
+    expected = lm.score(TEXTS[2], stride=8, vocab_limit=200).logprob
+    assert found["logprob"] == expected != lm.score(TEXTS[2], stride=8).logprob
+
+
+def test_the_text_itself_may_be_shown(folder, lm, files, run, monkeypatch):
+    _, out, _ = run("score", folder, files[0], "--show")
+    shown = io.StringIO()
+    lm.score(TEXTS[0]).show(shown)
+    assert out == shown.getvalue() + run("score", folder, files[0])[1] and TEXTS[0] in out
+    monkeypatch.setattr(cli.score, "wants_colour", lambda stream: True)
+    assert "\x1b[48;5;" in run("score", folder, files[0], "--show")[1]
 
 
 def test_stdin(folder, files, run, monkeypatch):
@@ -138,6 +148,8 @@ def test_other_settings_are_noticed(folder, lines, tmp_path, run, assert_one_lin
         (["{tmp}/0.txt", "--stride", 64], "stride: "),
         (["{tmp}/0.txt", "--bos"], "bos: "),
         (["{tmp}/0.txt", "--top", 257], "top: "),
+        (["{tmp}/0.txt", "--vocab-limit", 257], "vocab_limit: "),
+        (["{tmp}/0.txt", "--show", "--json"], "--show: expected no --json"),
         (["-", "-"], "stdin can be read only once"),
         (["{tmp}/0.txt", "--out", "{tmp}/0.txt"], "--out: expected another file than the input"),
     ],

@@ -11,6 +11,7 @@ import pytest
 import gpt2cy
 from gpt2cy.inspection import Profile, machine, profiling, work
 from gpt2cy.inspection.clock import clocked
+from gpt2cy.kernels import host
 
 sys.path.append(str(Path(__file__).parents[2] / "perf"))
 import roofline
@@ -27,15 +28,31 @@ def model(build):
 
 @pytest.mark.parametrize("last_only", [False, True])
 @pytest.mark.parametrize("length", [1, 70])
-def test_a_clocked_pass_is_the_plain_one(model, length, last_only, same_bits):
+@pytest.mark.parametrize("n_layers", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, 3])  # by 3, 140 rows go through a block in parts
+def test_a_clocked_pass_is_the_plain_one(build, length, last_only, n_layers, n_threads, same_bits):
+    model = build(61, 36, 3, n_layers, 150)
+    gpt2cy.set_num_threads(n_threads)
     tokens = np.arange(2 * length).reshape(2, length) % 61
     seconds, logits = clocked(model, tokens, None, last_only)
     same_bits(logits, (model.next_logits if last_only else model.forward)(tokens))
     block = ["ln_1", "attn.c_attn", "attn.heads", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"]
-    names = ["embed", *(f"h.{i}.{name}" for i in range(2) for name in block), "ln_f", "lm_head"]
-    counted = work.of_pass(CONFIG, [length] * 2, [0, 0], last_only)
+    names = ["embed", *(f"h.{i}.{name}" for i in range(n_layers) for name in block), "ln_f", "lm_head"]
+    counted = work.of_pass(model.config, [length] * 2, [0, 0], last_only)
     assert list(seconds) == names == [one.name for one in counted]
     assert min(seconds.values()) > 0
+
+
+def test_the_parts_of_a_clocked_pass_are_the_call(model):
+    tokens = np.arange(140).reshape(2, 70) % 61
+    for n_threads in (1, 3):
+        gpt2cy.set_num_threads(n_threads)
+        shares = []
+        for _ in range(5):
+            start = time.perf_counter()
+            seconds, _ = clocked(model, tokens)
+            shares.append(sum(seconds.values()) / (time.perf_counter() - start))
+        assert 0.5 < max(shares) < 1  # the rest makes the clock and reads it
 
 
 def test_a_cache_is_left_as_it_was(model, same_bits):
@@ -81,11 +98,24 @@ def test_sums_and_shares():
     assert "1 tokens/s; the middle half of 3 passes, 1 thread, ref" in str(found)
 
 
-def test_the_middle_half():
-    passes = [{"a": float(i), "b": 1.0} for i in (9, 1, 5, 4, 100, 6, 0, 3)]
-    middle = profiling._middle_half(passes)
-    assert sorted(times["a"] for times in middle) == [3, 4, 5, 6]
-    assert len(profiling._middle_half(passes[:3])) == 3
+def test_which_passes_count():
+    passes = [{"a": float(i)} for i in (0, 1, 3, 4, 5, 6, 9, 100)]
+    assert [times["a"] for times in profiling.middle_half(passes)] == [3, 4, 5, 6]
+    assert profiling.middle_half(passes[:3]) == [passes[1]]
+    assert profiling.fastest_quarter(passes) == passes[:2]
+    assert profiling.fastest_quarter(passes[:3]) == passes[:1]
+
+
+@pytest.mark.parametrize(
+    ("choose", "expected"), [(profiling.middle_half, 3.0), (profiling.fastest_quarter, 1.0)]
+)
+def test_times_are_of_the_passes_that_count(model, monkeypatch, choose, expected):
+    names = [one.name for one in work.of_pass(CONFIG, [1], [0])]
+    lasting = iter([9.0, 1.0, 5.0, 3.0])  # the first is not timed
+    monkeypatch.setattr(profiling, "clocked", lambda *given: (dict.fromkeys(names, next(lasting)), None))
+    rows, n_passes = profiling.timed(model, [1], None, False, 1e-9, choose)
+    assert n_passes == 3
+    assert [row.seconds for row in rows] == [expected] * len(names)
 
 
 def test_bad_arguments(model):
@@ -108,6 +138,18 @@ def test_caches_of_a_machine(tmp_path):
     assert machine.last_cache(str(tmp_path)) == 32 << 20
     assert machine.last_cache(str(tmp_path / "none")) == 32 << 20
     assert 64 << 20 <= machine.beyond_caches() <= 512 << 20
+
+
+def test_a_machine_short_of_memory_is_measured_with_less(model, monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        machine, "_best", lambda seconds, m, depth, columns, n: taken.append(4 * depth * columns) or 1.0
+    )
+    for left in (None, 1 << 40, 20 << 20, 0):
+        monkeypatch.setattr(host, "available_memory", lambda left=left: left)
+        machine.measure()
+    all_of_it = machine.beyond_caches()
+    assert taken[1::2] == [all_of_it, all_of_it, 10 << 20, 4 * 1024]
 
 
 def test_plot(model):
