@@ -36,7 +36,7 @@ OPTIONAL = {
     "tokenizers": ("gpt2cy.tokenizer.hf",),
     "tiktoken": ("gpt2cy.tokenizer.tiktoken",),
     "matplotlib": ("gpt2cy.inspection",),
-    "tqdm": ("gpt2cy.weights", "gpt2cy.cli.progress"),
+    "tqdm": ("gpt2cy.weights", "gpt2cy.cli.progress", "gpt2cy.integrations.lm_eval"),
     "lm_eval": ("gpt2cy.integrations.lm_eval",),
     "torch": ("gpt2cy.verify",),
     "transformers": ("gpt2cy.verify",),

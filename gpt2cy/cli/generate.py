@@ -13,7 +13,7 @@ import numpy as np
 import gpt2cy
 from gpt2cy import _checks
 from gpt2cy.cli import options
-from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, note
+from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options, note, path
 from gpt2cy.cli.journal import Record, say
 from gpt2cy.cli.progress import Progress
 from gpt2cy.cli.rows import Row, digest, read_rows, read_text
@@ -23,6 +23,8 @@ from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.settings import require_fit
 from gpt2cy.generation.text import fitted
 
+MOST_TOKENS = 16384  # of a batch, in its caches: about 1.2 GB for the smallest GPT-2
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompt(Job):
@@ -30,9 +32,6 @@ class Prompt(Job):
 
     prompt: np.ndarray
     settings: Sampling
-
-
-MOST_TOKENS = 16384  # of a batch, in its caches: about 1.2 GB for the smallest GPT-2
 
 
 def add(commands) -> None:
@@ -47,7 +46,9 @@ def add(commands) -> None:
     )
     add_source(parser)
     parser.add_argument("prompts", metavar="PROMPT", nargs="*", help="what to continue; - is stdin")
-    parser.add_argument("--file", metavar="FILE", help="JSON Lines of prompts (- for stdin); implies --json")
+    parser.add_argument(
+        "--file", metavar="FILE", type=path, help="JSON Lines of prompts (- is stdin); implies --json"
+    )
     parser.add_argument("--echo", action="store_true", help="print the prompt before its text")
     parser.add_argument("--allow-special", action="store_true", help="let prompts hold special tokens")
     parser.add_argument("--seed", type=int, metavar="N", help="of what is random (default: drawn, and told)")

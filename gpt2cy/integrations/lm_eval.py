@@ -23,11 +23,14 @@ from lm_eval import utils  # type: ignore
 from lm_eval.api.model import TemplateLM  # type: ignore
 from lm_eval.api.registry import register_model  # type: ignore
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
+from tqdm import tqdm  # type: ignore
 
 import gpt2cy
 from gpt2cy.generation.generate import run
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.text import fitted
+
+CHUNK = 1024  # requests that are scored together: answers to one question are neighbours
 
 _log = logging.getLogger(__name__)
 
@@ -104,8 +107,23 @@ class HarnessModel(TemplateLM):
 
     def _loglikelihood_tokens(self, requests, disable_tqdm=False, **kwargs):
         """(key, context ids, continuation ids) -> (sum of logprobs, whether each was the likeliest)."""
+        answers = []
+        with tqdm(total=len(requests), desc="gpt2cy: logprobs", disable=disable_tqdm) as bar:
+            for first in range(0, len(requests), CHUNK):
+                chunk = requests[first : first + CHUNK]
+                found = self._score(chunk)
+                for (key, _, _), answer in zip(chunk, found, strict=True):
+                    if key is not None:  # a part of a text has none
+                        self.cache_hook.add_partial("loglikelihood", key, answer)
+                answers += found
+                bar.update(len(chunk))
+        return answers
+
+    def _score(self, requests):
+        """The same of some of the requests."""
         sequences, starts = [], []
         for _, context, continuation in requests:
+            context = context or [self.prefix_token_id]  # one of spaces, which belong to the continuation
             if not 1 <= len(continuation) <= self.max_length:
                 raise ValueError(
                     f"continuation: expected 1 to {self.max_length} tokens, got {len(continuation)}"
@@ -119,14 +137,8 @@ class HarnessModel(TemplateLM):
                 )
             sequences.append(ids)
             starts.append(len(ids) - len(continuation))
-        if not sequences:
-            return []
-        scored = self.lm.model.score_many(sequences, starts)
-        answers = [(scores.logprob, scores.is_greedy) for scores in scored]
-        for (key, _, _), answer in zip(requests, answers, strict=True):
-            if key is not None:
-                self.cache_hook.add_partial("loglikelihood", key, answer)
-        return answers
+        found = self.lm.model.score_many(sequences, starts)
+        return [(scores.logprob, scores.is_greedy) for scores in found]
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
         """The logprob of whole texts, in the harness' own windows."""
@@ -141,7 +153,7 @@ class HarnessModel(TemplateLM):
             found = [(None, *utils.make_disjoint_window(window)) for window in found]
             windows += found
             counts.append(len(found))
-        answers = iter(self._loglikelihood_tokens(windows))
+        answers = iter(self._loglikelihood_tokens(windows, disable_tqdm))
         totals = [sum(next(answers)[0] for _ in range(count)) for count in counts]
         for request, total in zip(requests, totals, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
@@ -154,15 +166,17 @@ class HarnessModel(TemplateLM):
         arguments = [request.args for request in requests]
         rows = [self._row(context, settings) for context, settings in arguments]
         found = []
-        for first in range(0, len(rows), self.batch_size):
-            batch = rows[first : first + self.batch_size]
-            keys = [(self.seed, first + i) for i in range(len(batch))]
-            prompts, settings = zip(*batch, strict=True)
-            results = run(self.lm.model, prompts, settings, keys, tokenizer=self.tokenizer)
-            for result, own, given in zip(results, settings, arguments[first:], strict=False):
-                text = self._answer(result, own)
-                self.cache_hook.add_partial("generate_until", given, text)
-                found.append(text)
+        with tqdm(total=len(rows), desc="gpt2cy: texts", disable=disable_tqdm) as bar:
+            for first in range(0, len(rows), self.batch_size):
+                batch = rows[first : first + self.batch_size]
+                keys = [(self.seed, first + i) for i in range(len(batch))]
+                prompts, settings = zip(*batch, strict=True)
+                results = run(self.lm.model, prompts, settings, keys, tokenizer=self.tokenizer)
+                for result, own, given in zip(results, settings, arguments[first:], strict=False):
+                    text = self._answer(result, own)
+                    self.cache_hook.add_partial("generate_until", given, text)
+                    found.append(text)
+                bar.update(len(batch))
         return found
 
     def _row(self, context, settings):
@@ -184,7 +198,7 @@ class HarnessModel(TemplateLM):
                 "a context of %d tokens leaves no room for %d more: %d cut from its left",
                 *(len(ids), n_new, len(ids) - room),
             )
-        ours = Sampling(max_new_tokens=n_new, stop=stop, **kwargs)
+        ours = Sampling(max_new_tokens=n_new, stop=stop).merged(**kwargs)
         return np.array(ids[-room:], np.int64), fitted(self.lm, ours)
 
     def _answer(self, result, settings):
