@@ -126,7 +126,10 @@ def test_logit_lens(model, truth):
         assert np.abs(lens.ranks[layer] - (shares > own[:, None]).sum(axis=-1)).max() <= 1
     last = gpt2cy.softmax(model(CLEAN))
     np.testing.assert_array_equal(lens.top_ids[-1][:, 0], last.argmax(axis=-1))
-    np.testing.assert_array_equal(lens.probabilities[-1], last[np.arange(12), lens.answers])
+    own = last[np.arange(12), lens.answers]
+    np.testing.assert_array_equal(lens.probabilities[-1], own)
+    np.testing.assert_array_equal(lens.ranks[-1], (last > own[:, None]).sum(axis=-1))
+    assert lens.ranks[-1, -1] == 0
     one = studies.logit_lens(model, CLEAN, answer=ANSWER)
     each = studies.logit_lens(model, CLEAN, answer=[ANSWER] * 12)
     np.testing.assert_array_equal(one.ranks, each.ranks)
