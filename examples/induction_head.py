@@ -7,7 +7,7 @@
 A text that repeats itself can be continued by looking up what came next the last time. Two heads do it:
 
     block 0, head 0    looks at the token before, and notes which it was            S: "before me was D"
-    block 1, head 0    looks for a note of the present token, says what is there    D: "there is a note of D: S"
+    block 1, head 0    looks for a note of the present token, says what is there    D: "a note of D, at S"
 
 Here nobody has trained them. Every weight is written down: each row of the residual stream has room for four
 things side by side, and a head moves a token from one room to another.
