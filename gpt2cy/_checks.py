@@ -213,6 +213,15 @@ def length_fits(name: str, n_tokens: int, past: int, block_size: int) -> None:
         raise ValueError(f"{name}: {n_tokens} {tokens}{cached} {verb} not fit the block_size of {block_size}")
 
 
+def cache_sizes(name: str, cache, n_layers: int, n_heads: int, n_embd: int) -> None:
+    """Raise unless a KVCache is one of a model of these sizes."""
+    if (cache.n_layers, cache.n_heads, cache.n_embd) != (n_layers, n_heads, n_embd):
+        raise ValueError(
+            f"{name}: expected a cache of this model ({n_layers} layers, {n_heads} heads, width {n_embd}), "
+            f"got one of {cache.n_layers} layers, {cache.n_heads} heads, width {cache.n_embd}"
+        )
+
+
 # ---- ids -----------------------------------------------------------------------------------------------
 
 
@@ -420,6 +429,18 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     if array.shape != tuple(shape):
         raise ValueError(f"{name}: expected shape {_shape(shape)}, got shape {_shape(array.shape)}")
     return _float32(name, array)
+
+
+def output(name: str, value, most_rows: int, width: int) -> None:
+    """Raise unless results can be written to an array: C-contiguous float32 of at most so many rows."""
+    expected = f"a writable C-contiguous float32 array [m, {width}] of at most {most_rows} rows"
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
+    shape_fits = value.ndim == 2 and value.shape[1] == width and len(value) <= most_rows
+    if value.dtype != _FLOAT32 or not shape_fits:
+        raise ValueError(f"{name}: expected {expected}, got {_given(value)}")
+    if not (value.flags.c_contiguous and value.flags.writeable and value.flags.aligned):
+        raise ValueError(f"{name}: expected {expected}, got one that is strided or read-only")
 
 
 def _refuse_mask(name, value):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from libc.stdint cimport int64_t
+
 from gpt2cy.kernels.table cimport g2_sequence
 
 
@@ -22,4 +24,5 @@ cdef class KVCache:
     cdef void leave(self) noexcept
     cdef int reserve(self, Py_ssize_t slot, Py_ssize_t n_new) except -1
     cdef void describe(self, Py_ssize_t slot, g2_sequence *s) noexcept
-    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept
+    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new, const int64_t *ids) noexcept
+    cdef held(self, Py_ssize_t slot)

@@ -2,6 +2,8 @@
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 from gpt2cy.config import GPTConfig
@@ -21,6 +23,8 @@ class KVCache:
     def n_embd(self) -> int: ...
     @property
     def lengths(self) -> list[int]: ...
+    @property
+    def tokens(self) -> list[NDArray[np.int64]]: ...
     @property
     def nbytes(self) -> int: ...
     def truncate(self, n: int | Sequence[int]) -> None: ...

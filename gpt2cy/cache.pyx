@@ -3,13 +3,15 @@
 
     slot     one sequence: its length and a table of blocks
     block    64 positions of every layer, counted: copies of a cache share it until one of them
-             writes to it [layer][ keys [head][head_dim][64] | values [head][64][head_dim] ]
+             writes to it [layer][ keys [head][head_dim][64] | values [head][64][head_dim] ],
+             with the ids that they were computed from before them
 
 Blocks come when they are needed and go when the last cache that holds them lets go.  A length advances only
 when a call has ended, so an error in between leaves the cache as it was.
 """
 import numpy as np
 
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
 from gpt2cy.kernels.memory cimport allocate, deallocate
@@ -26,7 +28,8 @@ cdef extern from "guard.h" nogil:
     int g2_count(const int *count)
 
 cdef enum:
-    HEADER = 16           # floats before a block's data, which hold its count
+    IDS = 2 * G2_BLOCK    # floats before a block's data, which hold its ids
+    HEADER = 16 + IDS     # the same, and its count before them
     MOST_SLOTS = 1 << 20
 
 
@@ -36,6 +39,10 @@ cdef Py_ssize_t blocks_for(Py_ssize_t length) noexcept nogil:
 
 cdef int *count_of(float *block) noexcept nogil:
     return <int *>(block - HEADER)
+
+
+cdef int64_t *ids_of(float *block) noexcept nogil:
+    return <int64_t *>(block - IDS)
 
 
 cdef void release(float *block) noexcept nogil:
@@ -61,6 +68,8 @@ cdef class KVCache:
     batch_size, capacity : int
     lengths : list of int
         Positions held by each slot.
+    tokens : list of int64 ndarray
+        The ids that each slot was computed from.
     nbytes : int
         Bytes of the blocks held now, in steps of 64 positions; a block shared with a copy counts in both.
 
@@ -108,7 +117,7 @@ cdef class KVCache:
         return 2 * self.n_embd * G2_BLOCK
 
     cdef size_t block_nbytes(self) noexcept:
-        """Header, all layers, and room for a panel that starts in the last head."""
+        """Count, ids, all layers, and room for a panel that starts in the last head."""
         return (HEADER + <size_t>self.n_layers * self.layer_floats() + G2_PANEL) * sizeof(float)
 
     cdef float *new_block(self) except NULL:
@@ -151,7 +160,8 @@ cdef class KVCache:
             s.table = <float **>table
         if first < s.n_blocks and g2_count(count_of(s.table[first])) > 1:   # only the first can be half full
             fresh = self.new_block()
-            memcpy(fresh, s.table[first], <size_t>self.n_layers * self.layer_floats() * sizeof(float))
+            memcpy(fresh - IDS, s.table[first] - IDS,
+                   (IDS + <size_t>self.n_layers * self.layer_floats()) * sizeof(float))
             release(s.table[first])
             s.table[first] = fresh
         while s.n_blocks < needed:
@@ -164,12 +174,35 @@ cdef class KVCache:
         s.blocks = self.slots[slot].table
         s.layer_stride = self.layer_floats()
 
-    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new) noexcept:
-        self.slots[slot].length += n_new
+    cdef void advance(self, Py_ssize_t slot, Py_ssize_t n_new, const int64_t *ids) noexcept:
+        """The positions that reserve made room for are filled, with these ids."""
+        cdef Slot *s = self.slots + slot
+        cdef Py_ssize_t i
+        for i in range(s.length, s.length + n_new):
+            ids_of(s.table[i // G2_BLOCK])[i % G2_BLOCK] = ids[i - s.length]
+        s.length += n_new
+
+    cdef held(self, Py_ssize_t slot):
+        """The ids of a slot, as an int64 array."""
+        cdef Slot *s = self.slots + slot
+        cdef Py_ssize_t i
+        array = np.empty(s.length, np.int64)
+        cdef int64_t[::1] view = array
+        for i in range(s.length):
+            view[i] = ids_of(s.table[i // G2_BLOCK])[i % G2_BLOCK]
+        return array
 
     @property
     def lengths(self):
         return [self.slots[i].length for i in range(self.batch_size)]
+
+    @property
+    def tokens(self):
+        self.enter()
+        try:
+            return [self.held(i) for i in range(self.batch_size)]
+        finally:
+            self.leave()
 
     @property
     def nbytes(self):
@@ -314,7 +347,7 @@ cdef class KVCache:
         return self.copy()
 
     def __reduce__(self):
-        """Lengths, and of each slot the blocks as one array [blocks, floats of a block]."""
+        """Of each slot the ids, and the blocks as one array [blocks, floats of a block]."""
         cdef Py_ssize_t i, j, size = self.n_layers * self.layer_floats()
         cdef float[:, ::1] view
         state = []
@@ -325,7 +358,7 @@ cdef class KVCache:
                 view = array
                 for j in range(view.shape[0]):
                     memcpy(&view[j, 0], self.slots[i].table[j], size * sizeof(float))
-                state.append((self.slots[i].length, array))
+                state.append((self.held(i), array))
         finally:
             self.leave()
         return type(self), (self.sizes(), self.batch_size, self.capacity), state
@@ -333,28 +366,31 @@ cdef class KVCache:
     def __setstate__(self, state):
         cdef Py_ssize_t i, j, length, size = self.n_layers * self.layer_floats()
         cdef const float[:, ::1] view
+        cdef const int64_t[::1] ids
         if not isinstance(state, list) or len(state) != self.batch_size:
             raise ValueError(f"state: expected a list of {self.batch_size} slots, got {type(state).__name__}")
         slots = []
         for slot in list(state):
             held, array = slot
-            length = _checks.integer("state", held, 0, self.capacity)
+            held = np.array(held, np.int64, order="C", ndmin=1).reshape(-1)
+            length = _checks.integer("state", len(held), 0, self.capacity)
             array = np.array(array, np.float32, order="C", ndmin=2)
             if array.shape != (blocks_for(length), size):
                 raise ValueError(f"state: expected {blocks_for(length)} blocks of {size} numbers, got {array.shape}")
-            slots.append((length, array))
+            slots.append((held, array))
         if len(slots) != self.batch_size:
             raise ValueError(f"state: expected {self.batch_size} slots, got {len(slots)}")
         self.enter()
         try:
             for i in range(self.batch_size):
-                length, view = slots[i]
+                ids, view = slots[i]
                 self.cut(i, 0)
-                if length:
-                    self.reserve(i, length)
+                if ids.shape[0] == 0:
+                    continue
+                self.reserve(i, ids.shape[0])
                 for j in range(view.shape[0]):
                     memcpy(self.slots[i].table[j], &view[j, 0], size * sizeof(float))
-                self.slots[i].length = length
+                self.advance(i, ids.shape[0], &ids[0])
         finally:
             self.leave()
 

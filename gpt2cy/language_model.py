@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model and its tokenizer together: text in, text out.
 
-    load(source)
-      weights.open_checkpoint    configuration, and the folder that the tokenizer is looked for in
-      find_tokenizer             its files beside the weights, or bytes
-      GPT.from_pretrained        the weights
-      LanguageModel              vocabularies compared
+load(source)
+  weights.open_checkpoint    configuration, and the folder that the tokenizer is looked for in
+  find_tokenizer             its files beside the weights, or bytes
+  GPT.from_pretrained        the weights
+  LanguageModel              vocabularies compared
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -19,6 +22,12 @@ from gpt2cy import tokenizer as tokenizers
 from gpt2cy.layers.functional import softmax
 from gpt2cy.model import GPT
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer, vocabulary
+
+if TYPE_CHECKING:
+    from gpt2cy.cache import KVCache
+    from gpt2cy.generation.result import Generated
+    from gpt2cy.generation.sampling import Sampling
+    from gpt2cy.generation.text import Stream
 
 
 class NextToken(NamedTuple):
@@ -129,7 +138,7 @@ class LanguageModel:
         True
         """
         k = _checks.integer("k", k, 1, len(self._known))
-        ids = self.encode(text, allow_special=allow_special) or self._beginning()
+        ids = self.encode(text, allow_special=allow_special) or self.beginning()
         _checks.length_fits("text", len(ids), 0, self.model.config.block_size)
         logits = self.model.next_logits(ids)[self._known]  # [V without padding]
         if not np.isfinite(logits).all():
@@ -139,10 +148,136 @@ class LanguageModel:
         found = ((int(self._known[i]), float(probabilities[i])) for i in likeliest)
         return [NextToken(self.tokenizer.token_text(token), token, share) for token, share in found]
 
-    def _beginning(self):
+    @overload
+    def generate(
+        self,
+        text: str,
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        progress: Callable[[int], object] | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> Generated: ...
+    @overload
+    def generate(
+        self,
+        text: Sequence[str],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        progress: Callable[[int], object] | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> list[Generated]: ...
+    def generate(self, text, sampling=None, *, cache=None, progress=None, allow_special=False, **settings):
+        """Continue a text or several, all in one batch.
+
+        Parameters
+        ----------
+        text : str or list of str
+            Nothing is stripped or added, and none is cut. An empty one begins a document: behind the token
+            that ends the one before, where the tokenizer has such a token.
+        sampling : Sampling, or a list of one a text, optional
+            The settings; `Sampling` describes them.
+        cache : KVCache, optional
+            What `GPT.prefill` has read: every text continues it, and may then be empty.
+        progress : function, optional
+            Called with the number of new ids after each step.
+        allow_special : bool
+            Whether special tokens in a text are taken as such; see `Tokenizer.encode`.
+        **settings
+            Any setting of `Sampling`, one value for all texts or a list of one a text; see `GPT.generate`.
+            ``stop`` is a string or several that end a text and are no part of it. Unless `stop_ids` are
+            given, a text ends at the tokenizer's end of text. Unless `vocab_limit` is given, ids without a
+            token do not come.
+
+        Returns
+        -------
+        Generated, or list of Generated
+            For one text its one continuation; else a list, the samples of a text following each other.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError, RuntimeError
+            As `GPT.generate`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> result = lm.generate("To be", max_new_tokens=5, seed=1)
+        >>> len(result.tokens), result.finish_reason, result.text == lm.decode(result.tokens)
+        (5, 'length', True)
+        >>> results = lm.generate(["To be", "or not"], max_new_tokens=[3, 4], top_p=0.9)
+        >>> [len(result.tokens) for result in results]
+        [3, 4]
+        """
+        from gpt2cy.generation import text as texts
+
+        return texts.generate(self, text, sampling, cache, progress, allow_special, settings)
+
+    def stream(
+        self,
+        text: str,
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        allow_special: bool = False,
+        **settings,
+    ) -> Stream:
+        """Continue a text, and yield what comes as it comes.
+
+        Parameters and errors are those of `generate`, for one text and one sample.
+
+        Returns
+        -------
+        Stream
+            An iterator of str, none empty; joined they are the text that `generate` returns. A piece is held
+            back while it may be part of a character or of a stop string. `seed` is known at once, `result` at
+            the end.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> stream = lm.stream("To be", max_new_tokens=5, seed=1)
+        >>> text = "".join(stream)
+        >>> text == stream.result.text == lm.generate("To be", max_new_tokens=5, seed=1).text
+        True
+        """
+        from gpt2cy.generation import text as texts
+
+        return texts.stream(self, text, sampling, cache, allow_special, settings)
+
+    def beginning(self) -> list[int]:
+        """Return the ids that a document begins behind: of the token that ends the one before.
+
+        Raises
+        ------
+        ValueError
+            Where the tokenizer has no such token.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer()).beginning()
+        Traceback (most recent call last):
+        ValueError: text: expected at least one character; the tokenizer has no eos to begin from
+        """
         if self.tokenizer.eos_id is None:
             raise ValueError("text: expected at least one character; the tokenizer has no eos to begin from")
         return [self.tokenizer.eos_id]
+
+    def _gaps(self) -> list[int]:
+        """The ids below the tokenizer's `vocab_size` that have no token."""
+        return np.setdiff1d(np.arange(self.tokenizer.vocab_size), self._known).tolist()
 
 
 def load(

@@ -23,7 +23,8 @@ cdef class GPT:
     cdef int write(self, path, form, dict options) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
     cdef int check_cache(self, cache, str name) except -1
-    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1
+    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs) except -1
+    cdef tuple ragged(self, sequences, caches)
     cdef rectangle(self, tokens, cache, bint last_only)
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
                  const Tap *tap) except -1

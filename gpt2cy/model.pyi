@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Self
+from typing import Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,6 +9,8 @@ from typing_extensions import disjoint_base
 
 from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
+from gpt2cy.generation.result import Generated
+from gpt2cy.generation.sampling import Sampling
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -37,6 +39,36 @@ class GPT:
     def forward_many(
         self, sequences: Sequence[ArrayLike], caches: Sequence[KVCache] | None = None
     ) -> list[NDArray[np.float32]]: ...
+    def next_logits_many(
+        self,
+        sequences: Sequence[ArrayLike],
+        caches: Sequence[KVCache] | None = None,
+        *,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]: ...
+    def prefill(self, prompt: ArrayLike) -> KVCache: ...
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[ArrayLike],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        details: Literal[False] = False,
+        progress: Callable[[int], object] | None = None,
+        **settings: object,
+    ) -> list[NDArray[np.int64]]: ...
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[ArrayLike],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        *,
+        cache: KVCache | None = None,
+        details: bool = False,
+        progress: Callable[[int], object] | None = None,
+        **settings: object,
+    ) -> list[NDArray[np.int64]] | list[Generated]: ...
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...

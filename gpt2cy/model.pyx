@@ -4,8 +4,8 @@
     ids [n]  ->  wte + wpe: x [n, C]  ->  block 0 .. L-1, in place  ->  ln_f  ->  lm_head: logits [n, V]
 
 n counts the rows of all sequences, one after the other; nothing is padded, and attention alone looks at where
-a sequence begins.  `GPT.run` is the one way through; forward, next_logits and forward_many check their
-arguments and differ in what they keep.
+a sequence begins.  `GPT.run` is the one way through; forward, next_logits, forward_many and next_logits_many
+check their arguments and differ in what they keep.
 """
 import numpy as np
 
@@ -111,16 +111,18 @@ cdef class GPT:
 
     # ---- forward ----------------------------------------------------------------------------
 
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, bint last_only, float *out, list outs,
+    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
                  const Tap *tap) except -1:
         """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
 
         ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
-        reserved, or None; last_only: logits of each sequence's last row.
+        reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
+        negative, of all rows of all.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
-        cdef Py_ssize_t n_out = n_seq if last_only else n
+        cdef bint last_only = last_rows >= 0
+        cdef Py_ssize_t n_out = last_rows if last_only else n
         cdef size_t nbytes
         cdef Workspace w = begin_call()
         cdef int64_t *positions
@@ -143,7 +145,7 @@ cdef class GPT:
         for i in range(n_seq):
             for j in range(w.batch.sequences[i].n_rows):
                 positions[w.batch.sequences[i].row + j] = w.batch.sequences[i].position + j
-        if out == NULL:
+        if outs is not None:
             rows = <float **>w.take(n_out * sizeof(float *))
             row = 0
             for array in outs:
@@ -160,6 +162,8 @@ cdef class GPT:
             w.batch.last_only = last_only and block is last
             with nogil:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
+        if n_out == 0:   # into the caches only
+            return 0
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
@@ -183,7 +187,9 @@ cdef class GPT:
             for i in range(len(slots)):
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
-                _checks.length_fits(f"sequences[{i}]" if many else "tokens", lengths[i], past, self.wpe.num_embeddings)
+                if past + lengths[i] > self.wpe.num_embeddings:
+                    label = f"sequences[{i}]" if many else "tokens"
+                    _checks.length_fits(label, lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     label = f"caches[{i}]" if many else "cache"
                     raise ValueError(f"{label}: slot {slot} holds {past} of {cache.capacity} positions, "
@@ -224,33 +230,33 @@ cdef class GPT:
         if not isinstance(cache, KVCache):
             raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
         given = cache
-        heads = (<Block>self.blocks[0]).attn.n_heads
-        if (given.n_layers, given.n_heads, given.n_embd) != (len(self.blocks), heads, self.wte.n_embd):
-            raise ValueError(
-                f"{name}: expected a cache of this model ({len(self.blocks)} layers, {heads} heads, width "
-                f"{self.wte.n_embd}), got one of {given.n_layers} layers, {given.n_heads} heads, width {given.n_embd}")
+        cdef Py_ssize_t layers = len(self.blocks), heads = (<Block>self.blocks[0]).attn.n_heads
+        if given.n_layers != layers or given.n_heads != heads or given.n_embd != self.wte.n_embd:
+            _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, bint last_only, out, list outs) except -1:
-        """Enter the guards, run, commit the caches' lengths."""
+    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs) except -1:
+        """Enter the guards, run, commit what the caches have read."""
+        cdef const int64_t[::1] read = ids.reshape(-1)
         cdef float[::1] flat
         cdef float *data = NULL
         cdef KVCache cache
         cdef list slots = None
-        cdef Py_ssize_t i
-        if out is not None:
+        cdef Py_ssize_t i, row = 0
+        if out is not None and out.size:
             flat = out.reshape(-1)
             data = &flat[0]
         self.arena.enter_read()
         try:
             if caches is not None:
-                slots = self.enter_caches(caches, lengths, out is None)
+                slots = self.enter_caches(caches, lengths, many)
             try:
-                self.run(ids.reshape(-1), lengths, slots, last_only, data, outs, NULL)
+                self.run(read, lengths, slots, last_rows, data, outs, NULL)
                 if slots is not None:
                     for i in range(len(slots)):
                         cache, slot = slots[i]
-                        cache.advance(slot, lengths[i])
+                        cache.advance(slot, lengths[i], &read[row])
+                        row += <Py_ssize_t>lengths[i]
             finally:
                 if slots is not None:
                     for item in caches:
@@ -275,7 +281,8 @@ cdef class GPT:
         if not last_only:
             shape += (length,)
         out = np.empty((*shape, self.lm_head.out_features), np.float32)
-        self.call(ids, [length] * batch, None if cache is None else [cache], last_only, out, None)
+        self.call(ids, [length] * batch, None if cache is None else [cache], False, batch if last_only else -1, out,
+                  None)
         return out
 
     def forward(self, tokens, cache=None):
@@ -358,26 +365,76 @@ cdef class GPT:
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        arrays = _checks.token_sequences(sequences, self.wte.num_embeddings)
-        lengths = [len(array) for array in arrays]
-        for i, length in enumerate(lengths):
-            _checks.length_fits(f"sequences[{i}]", length, 0, self.wpe.num_embeddings)
-        if caches is not None:
-            if not isinstance(caches, (list, tuple)):
-                raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-            caches = list(caches)
-            if len(caches) != len(arrays):
-                raise ValueError(f"caches: expected {len(arrays)}, one a sequence, got {len(caches)}")
-            for i, cache in enumerate(caches):
-                self.check_cache(cache, f"caches[{i}]")
-                if (<KVCache>cache).batch_size != 1:
-                    raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-            if len({id(cache) for cache in caches}) < len(caches):
-                raise ValueError("caches: the same cache is given twice")
+        ids, lengths, caches = self.ragged(sequences, caches)
         self.require_memory("sequences", lengths, caches, sum(lengths))
         outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths]
-        self.call(np.concatenate(arrays), lengths, caches, False, None, outs)
+        self.call(ids, lengths, caches, True, -1, None, outs)
         return outs
+
+    def next_logits_many(self, sequences, caches=None, *, out=None):
+        """Logits of the last position of sequences of different lengths, in one pass without padding.
+
+        Parameters
+        ----------
+        sequences, caches
+            As `forward_many` takes them.
+        out : ndarray of float32, [m, vocab_size], optional
+            Where to put the logits: C-contiguous. With m < n only the first m sequences have logits computed, and
+            the others are just read into their caches.
+
+        Returns
+        -------
+        ndarray of float32, [n, vocab_size], or `out`
+            Equal to the bit to calling `next_logits` on each alone.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward_many`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.next_logits_many([[1, 2, 3], [4]]).shape
+        (2, 512)
+        """
+        ids, lengths, caches = self.ragged(sequences, caches)
+        if out is None:
+            self.require_memory("sequences", lengths, caches, len(lengths))
+            out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
+        else:
+            _checks.output("out", out, len(lengths), self.lm_head.out_features)
+            self.require_memory("sequences", lengths, caches, 0)
+        self.call(ids, lengths, caches, True, len(out), out, None)
+        return out
+
+    cdef tuple ragged(self, sequences, caches):
+        """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
+        if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
+            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, "sequences")
+            lengths = [ids.shape[1]] * ids.shape[0]
+        else:
+            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings)
+            lengths = [len(array) for array in arrays]
+            ids = np.concatenate(arrays)
+        longest = max(lengths)
+        if longest > self.wpe.num_embeddings:
+            _checks.length_fits(f"sequences[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
+        if caches is None:
+            return ids, lengths, None
+        if not isinstance(caches, (list, tuple)):
+            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+        caches = list(caches)
+        if len(caches) != len(lengths):
+            raise ValueError(f"caches: expected {len(lengths)}, one a sequence, got {len(caches)}")
+        for i, cache in enumerate(caches):
+            self.check_cache(cache, f"caches[{i}]")
+            if (<KVCache>cache).batch_size != 1:
+                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise ValueError("caches: the same cache is given twice")
+        return ids, lengths, caches
 
     def new_cache(self, batch_size=1, capacity=None):
         """An empty cache for this model.
@@ -407,6 +464,96 @@ cdef class GPT:
         [0, 0]
         """
         return KVCache(self.config, batch_size, capacity)
+
+    # ---- text: doors to gpt2cy.generation, which is imported when one is opened ---------------------
+
+    def prefill(self, prompt):
+        """Read a prompt into a new cache.
+
+        The cache may be copied and continued many times, by `generate` too, which does not change it.
+
+        Parameters
+        ----------
+        prompt : array_like of int, [T]
+            From 1 to block_size ids.
+
+        Returns
+        -------
+        KVCache
+            Of one slot.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> cache = model.prefill([5, 6, 7])
+        >>> cache.lengths
+        [3]
+        >>> after = model.generate([[8], [9, 10]], cache=cache, max_new_tokens=2, temperature=0)
+        >>> whole = model.generate([[5, 6, 7, 8], [5, 6, 7, 9, 10]], max_new_tokens=2, temperature=0)
+        >>> [list(new) for new in after] == [list(new) for new in whole]
+        True
+        """
+        ids, flat = _checks.token_ids(prompt, self.wte.num_embeddings, "prompt")
+        if not flat:
+            raise ValueError(f"prompt: expected ids of shape [T], got shape {list(ids.shape)}")
+        _checks.length_fits("prompt", ids.shape[1], 0, self.wpe.num_embeddings)
+        cache = self.new_cache()
+        self.next_logits_many(ids, [cache], out=np.empty((0, self.wte.num_embeddings), np.float32))
+        return cache
+
+    def generate(self, prompts, sampling=None, *, cache=None, details=False, progress=None, **settings):
+        """Continue prompts, all in one ragged batch.
+
+        What a row becomes depends on its prompt, its settings, the seed, its place among the prompts, and which of
+        the prompt's samples it is: not on the other rows, the number of threads or the instruction set. A beginning
+        that several prompts share is computed once.
+
+        Parameters
+        ----------
+        prompts : list of array_like of int, each [T_i]
+            From 1 to block_size ids each.
+        sampling : Sampling, or a list of one a prompt, optional
+            The settings; `Sampling` describes them.
+        cache : KVCache, optional
+            Of one slot: every prompt continues what it holds, and may then be empty. It is not changed.
+        details : bool
+            Whether to return `Generated` objects.
+        progress : function, optional
+            Called with the number of new ids after each step.
+        **settings
+            Any setting of `Sampling`, instead of that one's: ``max_new_tokens=50``, ``temperature=0`` for the likeliest
+            id each time, ``top_p=0.9``, ``n=3`` samples of each prompt, ``stop_ids=[7]``, ``seed=1``, ... One value for
+            all prompts, or a list of one a prompt; of what itself is a list (stop_ids), a list of lists.
+
+        Returns
+        -------
+        list of ndarray of int64, or of Generated
+            The new ids of each prompt, an emitted stop id included; the samples of a prompt follow each other.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range, or a list has not one element a prompt.
+        FloatingPointError
+            If logits are not finite.
+        RuntimeError
+            If the cache is in use by another call, or weights are being assigned.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> [len(new) for new in model.generate([[1, 2, 3], [4]], max_new_tokens=[5, 2], seed=0)]
+        [5, 2]
+        """
+        from gpt2cy.generation import generate
+        return generate.generate(self, prompts, sampling, cache, details, progress, settings)
 
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 

@@ -26,6 +26,7 @@ CORE = (
     "gpt2cy.config",
     CHECKS,
 )
+FILES = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
     "gguf": ("gpt2cy.weights",),
@@ -134,10 +135,18 @@ def the_core_knows_no_tools(name, imports, source):
     if name == "gpt2cy.model":
         doors = set(cython_imports("\n".join(re.findall(r"^ +from .*", source, re.MULTILINE))))
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
-        imports = imports - ({item for item in doors if within(item, "gpt2cy.weights")} - outside)
+        imports = imports - (
+            {item for item in doors if within(item, "gpt2cy.weights", "gpt2cy.generation")} - outside
+        )
     if within(name, *CORE):
-        files = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
-        return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & files
+        return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & FILES
+
+
+def generation_knows_no_files(name, imports, source):
+    """Text comes out of a model and a tokenizer that are given to it: no files, no tools, no command line."""
+    if within(name, "gpt2cy.generation"):
+        known = ("gpt2cy.generation", "gpt2cy.kernels", *CORE)
+        return {item for item in ours(imports) if not within(item, *known)} | imports & FILES
 
 
 def inference_knows_no_training(name, imports, source):
@@ -200,9 +209,15 @@ RULES = {
         ("gpt2cy.model", "from gpt2cy import generation, config"),
         ("gpt2cy.model", "import json"),
         ("gpt2cy.model", "from gpt2cy import weights"),
+        ("gpt2cy.model", "from gpt2cy.generation import generate"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
         ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
+    ],
+    generation_knows_no_files: [
+        ("gpt2cy.generation.text", "from gpt2cy.tokenizer import ByteTokenizer"),
+        ("gpt2cy.generation.text", "def f():\n    from gpt2cy import weights"),
+        ("gpt2cy.generation.result", "import json"),
     ],
     inference_knows_no_training: [("gpt2cy.generation.sampling", "from gpt2cy.training import adamw")],
     reference_stands_alone: [

@@ -31,7 +31,7 @@ CLASSES = {
     gpt2cy.GPT: (CONFIG,),
     gpt2cy.KVCache: (CONFIG,),
 }
-CALLS = ("__call__", "forward", "next_logits", "forward_many")
+CALLS = ("__call__", "forward", "next_logits", "forward_many", "next_logits_many")
 classes = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
@@ -44,9 +44,9 @@ def model():
 
 @pytest.fixture(params=CALLS)
 def call(request, model):
-    """Each of the four ways to call a model, with one sequence of ids."""
+    """Each of the ways to call a model, with one sequence of ids."""
     method = getattr(model, request.param)
-    return (lambda ids, **more: method([ids], **more)) if request.param == "forward_many" else method
+    return (lambda ids, **more: method([ids], **more)) if request.param.endswith("_many") else method
 
 
 # ---- ids
@@ -75,6 +75,8 @@ def test_ids_outside_the_vocabulary(model, bad, at, cached):
         ValueError, match=rf"^sequences\[1\]: id {shown} at \[{at}\] is outside the vocabulary of 61"
     ):
         model.forward_many([IDS, ids])
+    with pytest.raises(ValueError, match=r"^sequences: id .* at \[1, .\] is outside the vocabulary of 61"):
+        model.next_logits_many(np.array([IDS, ids], object))
 
 
 def test_the_last_id_is_inside(model):
@@ -296,6 +298,24 @@ def test_an_array_that_changes_after_the_check(model):
 def test_what_is_not_sequences(model, wrong):
     with pytest.raises((TypeError, ValueError), match=r"^sequences: "):
         model.forward_many(wrong)
+    with pytest.raises((TypeError, ValueError), match=r"^sequences: "):
+        model.next_logits_many(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [[0.0] * 61], 5, np.empty((3, 61), np.float32), np.empty((1, 60), np.float32),
+        np.empty(61, np.float32),
+        np.empty((1, 61)), np.empty((1, 61), ">f4"), np.empty((61, 2), np.float32).T,
+        np.broadcast_to(np.float32(0), (2, 61)),
+    ],
+)  # fmt: skip
+def test_where_results_cannot_be_put(model, wrong):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"^out: expected a writable C-contiguous float32 array"
+    ):
+        model.next_logits_many([[1, 2], [3]], out=wrong)
 
 
 def test_different_lengths_name_forward_many(model):
@@ -563,7 +583,8 @@ targets = [
     gpt2cy.GPT, gpt2cy.GPTConfig, gpt2cy.GPTConfig.preset, gpt2cy.Embedding, gpt2cy.LayerNorm, gpt2cy.Linear,
     gpt2cy.MLP, gpt2cy.Attention, gpt2cy.Block, gpt2cy.KVCache, gpt2cy.gelu, gpt2cy.softmax,
     gpt2cy.set_num_threads, gpt2cy.MLP(12), gpt2cy.Attention(12, 3), gpt2cy.Block(config), model,
-    model.next_logits, model.forward_many, model.new_cache, model.load_state_dict, config.memory_plan,
+    model.next_logits, model.forward_many, model.next_logits_many, model.new_cache, model.prefill,
+    lambda *a: model.generate(*a, max_new_tokens=2), model.load_state_dict, config.memory_plan,
     caches[0].copy, *layers,
     *[cache.truncate for cache in caches],
 ]

@@ -440,6 +440,25 @@ print((model.next_logits(tokens[100:], cache) == expected).all())
     assert python(code).split() == ["interrupted", "True"]
 
 
+def test_a_cache_knows_its_tokens(model, tokens):
+    """The ids that it was computed from: after calls, cuts, copies that go on apart, and errors."""
+    cache = model.new_cache(2)
+    assert [ids.tolist() for ids in cache.tokens] == [[], []]
+    pair = np.stack([tokens[:70], tokens[70:140]])
+    for start in range(0, 70, 14):
+        model.next_logits(pair[:, start : start + 14], cache)
+    assert [ids.tolist() for ids in cache.tokens] == pair.tolist()
+    copy = cache.copy()
+    cache.truncate([66, 3])
+    model([[5, 6], [7, 8]], cache)
+    assert [ids.tolist() for ids in cache.tokens] == [[*pair[0, :66], 5, 6], [*pair[1, :3], 7, 8]]
+    assert [ids.tolist() for ids in copy.tokens] == pair.tolist()
+    with pytest.raises(ValueError):
+        model([[61], [0]], copy)
+    assert [ids.tolist() for ids in copy.tokens] == pair.tolist()
+    assert copy.tokens[0].dtype == np.int64
+
+
 def test_repr(model, tokens):
     cache = model.new_cache(2, capacity=50)
     model([[1, 2], [3, 4]], cache)
@@ -448,7 +467,7 @@ def test_repr(model, tokens):
 
 def test_attributes_are_read_only(model):
     cache = model.new_cache()
-    for name in ("capacity", "batch_size", "lengths", "nbytes"):
+    for name in ("capacity", "batch_size", "lengths", "tokens", "nbytes"):
         with pytest.raises(AttributeError):
             setattr(cache, name, 1)
 

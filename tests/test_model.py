@@ -121,6 +121,25 @@ def test_next_logits_are_the_last_of_forward(build):
     np.testing.assert_array_equal(model.next_logits(tokens[0]), model(tokens[0])[-1])
 
 
+def test_next_logits_of_different_lengths(build):
+    """Those of each sequence alone, where they are asked for; the others are read into their caches."""
+    model = build(*SIZES)
+    sequences = [[1, 2, 3], [4], range(30)]
+    expected = np.stack([model.next_logits(ids) for ids in sequences])
+    np.testing.assert_array_equal(model.next_logits_many(sequences), expected)
+    rectangle = formula.tokens(model.config, 3, 20)
+    np.testing.assert_array_equal(model.next_logits_many(rectangle), model.next_logits(rectangle))
+    for wanted in range(4):
+        caches = [model.new_cache() for _ in sequences]
+        out = np.zeros((wanted, 61), np.float32)
+        assert model.next_logits_many(sequences, caches, out=out) is out
+        np.testing.assert_array_equal(out, expected[:wanted])
+        assert [cache.tokens[0].tolist() for cache in caches] == [list(ids) for ids in sequences]
+        after = model.next_logits_many([[9], [8, 7], [6]], caches)
+        whole = model.next_logits_many([[1, 2, 3, 9], [4, 8, 7], [*range(30), 6]])
+        np.testing.assert_array_equal(after, whole)
+
+
 def test_results_own_their_memory(build):
     model = build(*SIZES)
     first = model([1, 2, 3])

@@ -111,6 +111,7 @@ def test_forward(tmp_path):
         ("overhead", [], ["call", "threads"]),
         ("sampling", [], ["way", "logits", "rows", "threads"]),
         ("ragged", ["--models", "tiny"], ["model", "batch", "threads"]),
+        ("generate", ["--models", "tiny"], ["call", "batch", "past", "settings", "threads"]),
         ("memory", ["--model", "tiny"], ["huge_pages", "threads"]),
         ("threads", ["--model", "tiny"], ["condition"]),
     ],

@@ -68,6 +68,7 @@ def test_caches(length, same_bits):
     expected = model.next_logits([[1], [2]], cache.copy())
     for other in trips(cache):
         assert (other.lengths, other.capacity, other.nbytes) == (cache.lengths, cache.capacity, cache.nbytes)
+        assert [ids.tolist() for ids in other.tokens] == [ids.tolist() for ids in cache.tokens]
         same_bits(model.next_logits([[1], [2]], other), expected)
         assert cache.lengths == [length] * 2
 

@@ -99,7 +99,7 @@ def record(GPT model not None, tokens):
     tap.who = <void *>recorder
     model.arena.enter_read()
     try:
-        model.run(ids.reshape(-1), [ids.shape[1]], None, False, &flat[0], None, &tap)
+        model.run(ids.reshape(-1), [ids.shape[1]], None, -1, &flat[0], None, &tap)
     finally:
         model.arena.leave_read()
     if recorder.error is not None:
