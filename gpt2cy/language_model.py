@@ -25,8 +25,10 @@ from gpt2cy.tokenizer import ByteTokenizer, Tokenizer, vocabulary
 
 if TYPE_CHECKING:
     from gpt2cy.cache import KVCache
+    from gpt2cy.generation.comparison import Comparison
     from gpt2cy.generation.result import Generated
     from gpt2cy.generation.sampling import Sampling
+    from gpt2cy.generation.scored_text import Score
     from gpt2cy.generation.text import Stream
 
 
@@ -46,7 +48,7 @@ class LanguageModel:
     model : GPT
     tokenizer : Tokenizer
         Its vocabulary may be smaller than the model's, which is then padded: ids without a token never come
-        out, and have no share of any probability.
+        out, and have no share of `next_tokens`' probabilities; `score` and `compare` take a `vocab_limit`.
 
     Raises
     ------
@@ -253,6 +255,135 @@ class LanguageModel:
         from gpt2cy.generation import text as texts
 
         return texts.stream(self, text, sampling, cache, allow_special, settings)
+
+    @overload
+    def score(
+        self,
+        text: str,
+        *,
+        top: int = 0,
+        stride: int | None = None,
+        bos: bool = False,
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> Score: ...
+    @overload
+    def score(
+        self,
+        text: list[str] | tuple[str, ...],
+        *,
+        top: int = 0,
+        stride: int | None = None,
+        bos: bool = False,
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> list[Score]: ...
+    def score(self, text, *, top=0, stride=None, bos=False, vocab_limit=None, allow_special=False):
+        """Return how likely the model finds each token of a text, knowing the text before it.
+
+        Parameters
+        ----------
+        text : str or list of str
+            Of any length: one longer than the model sees at once is scored through windows.
+        top : int
+            How many of the likeliest tokens to name in each place.
+        stride : int, optional
+            How far the windows are apart; see `GPT.token_logprobs`.
+        bos : bool
+            Whether the token that ends a document is put before the text, so that the first token has
+            something before it and is scored too. False scores each token after the first.
+        vocab_limit : int, optional
+            Only ids below it have a share of the probability. None means all of the model's, also rows that
+            pad its vocabulary, as transformers counts them; ``tokenizer.vocab_size`` leaves those out.
+        allow_special : bool
+            Whether special tokens in the text are taken as such; see `Tokenizer.encode`.
+
+        Returns
+        -------
+        Score, or a list of them for a list of texts
+            The same bits for a text alone and among others.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When an argument is of the wrong kind or out of range, a text is empty, or there is no token for
+            `bos`.
+        FloatingPointError
+            When logits are not finite.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> lm.score("To be, or not to be")
+        Score(19 tokens, ... bits, ... bits per byte, perplexity ...)
+        """
+        from gpt2cy.generation import scored_text
+
+        if not isinstance(text, Sequence):
+            raise TypeError(f"text: expected text (str) or a list of texts, got {type(text).__name__}")
+        texts = [text] if isinstance(text, str) else list(text)
+        scores = scored_text.score_texts(
+            self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special
+        )
+        return scores[0] if isinstance(text, str) else scores
+
+    def compare(
+        self,
+        prompt: str,
+        answers: Sequence[str],
+        *,
+        by: str = "logprob",
+        vocab_limit: int | None = None,
+        allow_special: bool = False,
+    ) -> Comparison:
+        """Return how likely the model finds each of several answers behind a prompt, which is computed once.
+
+        Parameters
+        ----------
+        prompt : str
+            Whitespace at its end belongs to the answers. With an empty one the answers begin a document.
+        answers : list of str
+            None of them empty. A token that holds characters of both belongs to the answer.
+        by : {"logprob", "per_token", "per_character"}
+            What makes an answer the best: the probability of all its tokens, or its logarithm over their
+            number, or over the number of characters.
+        vocab_limit, allow_special
+            As `score`.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        TypeError, ValueError
+            When an argument is of the wrong kind or out of range, an answer is empty or has more tokens than
+            the model has positions, or the prompt is empty and there is no token to begin from.
+        FloatingPointError
+            When logits are not finite.
+
+        Warns
+        -----
+        UserWarning
+            When prompt and answer do not fit, and tokens at the beginning of the prompt are left out; each
+            answer says how many.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.tokenizer import ByteTokenizer
+        >>> config = gpt2cy.GPTConfig(vocab_size=256, n_embd=32, n_heads=2, n_layers=2, block_size=64)
+        >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
+        >>> found = lm.compare("To be, or", [" not to be", " to be"], by="per_token")
+        >>> found.best in found.answers, found.answers[1].logprob < 0
+        (True, True)
+        """
+        from gpt2cy.generation import comparison
+
+        return comparison.compare(self.model, self.tokenizer, prompt, answers, by, vocab_limit, allow_special)
 
     def beginning(self) -> list[int]:
         """Return the ids that a document begins behind: of the token that ends the one before.

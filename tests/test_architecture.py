@@ -143,9 +143,9 @@ def the_core_knows_no_tools(name, imports, source):
 
 
 def generation_knows_no_files(name, imports, source):
-    """Text comes out of a model and a tokenizer that are given to it: no files, no tools, no command line."""
+    """A model and a tokenizer are given to it: no files, no tools but the pictures of scores."""
     if within(name, "gpt2cy.generation"):
-        known = ("gpt2cy.generation", "gpt2cy.kernels", *CORE)
+        known = ("gpt2cy.generation", "gpt2cy.kernels", "gpt2cy.inspection.scores", *CORE)
         return {item for item in ours(imports) if not within(item, *known)} | imports & FILES
 
 
@@ -211,6 +211,7 @@ RULES = {
         ("gpt2cy.model", "from gpt2cy import weights"),
         ("gpt2cy.model", "from gpt2cy.generation import generate"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
+        ("gpt2cy.model", "from gpt2cy.generation import scoring"),
         ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
     ],
@@ -218,6 +219,7 @@ RULES = {
         ("gpt2cy.generation.text", "from gpt2cy.tokenizer import ByteTokenizer"),
         ("gpt2cy.generation.text", "def f():\n    from gpt2cy import weights"),
         ("gpt2cy.generation.result", "import json"),
+        ("gpt2cy.generation.scored_text", "def f():\n    from gpt2cy.inspection import record"),
     ],
     inference_knows_no_training: [("gpt2cy.generation.sampling", "from gpt2cy.training import adamw")],
     reference_stands_alone: [

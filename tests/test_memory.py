@@ -144,6 +144,37 @@ print(resident() - before)
     assert left < 2
 
 
+@pytest.mark.slow
+def test_scoring_never_holds_all_logits(python):
+    """1024 tokens by 50,257 ids would take 206 MB; with the workspace of a forward pass it is under 40."""
+    code = """
+preset, length = sys.argv[1], int(sys.argv[2])
+model = gpt2cy.GPT(gpt2cy.GPTConfig.preset(preset), seed=0)
+ids = np.random.default_rng(0).integers(0, 50257, length)
+model.next_logits([1, 2, 3])
+for call in (model.token_logprobs, lambda ids: model.score_many([ids], top=5)):
+    before = start()
+    call(ids)
+    print(status("VmHWM") - before)
+"""
+    out = python(HEAD.partition("preset,")[0] + code, "gpt2", 1024, timeout=300, GPT2CY_NUM_THREADS="2")
+    print(out)
+    assert max(map(int, out.split())) < 40e6
+
+
+def test_scoring_a_batch_never_holds_all_logits(python):
+    """32 sequences of 32 tokens by 60,000 ids: 246 MB of logits, in blocks of 24."""
+    code = """
+model = gpt2cy.GPT(gpt2cy.GPTConfig(60000, 16, 2, 1, 32), seed=0)
+ids = np.random.default_rng(0).integers(0, 60000, (32, 32))
+model.next_logits([1, 2, 3])
+before = start()
+model.score_many(list(ids), top=3)
+print(status("VmHWM") - before)
+"""
+    assert int(python(HEAD.partition("preset,")[0] + code, GPT2CY_NUM_THREADS="2")) < 32 * MIB
+
+
 def test_attention_never_makes_a_square_of_the_length(python):
     """The scores of 8 heads over 4096 tokens would take 537 MB; one layer's keys and values take 0.5 MB."""
     code = """

@@ -112,6 +112,7 @@ def test_forward(tmp_path):
         ("sampling", [], ["way", "logits", "rows", "threads"]),
         ("ragged", ["--models", "tiny"], ["model", "batch", "threads"]),
         ("generate", ["--models", "tiny"], ["call", "batch", "past", "settings", "threads"]),
+        ("score", ["--models", "tiny", "--lengths", "20"], ["model", "length", "threads", "call"]),
         ("memory", ["--model", "tiny"], ["huge_pages", "threads"]),
         ("threads", ["--model", "tiny"], ["condition"]),
     ],

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text out of a model."""
+"""What is done with a model's logits: text out of it, and numbers about a text."""

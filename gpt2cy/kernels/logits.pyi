@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For Cython only: see logits.pxd.
+# The drivers are for Cython only: see logits.pxd.
+import numpy as np
+
+STATISTICS_DTYPE: np.dtype[np.void]

@@ -3,6 +3,8 @@
 
 Numbers: csrc/logits.inc.h; a row's result does not depend on the others.
 """
+import numpy as np
+
 from cython.parallel cimport prange
 
 from libc.math cimport INFINITY, NAN
@@ -21,6 +23,12 @@ from gpt2cy.kernels.table cimport (
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef double WORTH_A_TEAM = 2.0e4   # logits
+
+STATISTICS_DTYPE = np.dtype(   # g2_statistics, for arrays
+    [("log_sum_exp", "f8"), ("log_total", "f8"), ("entropy", "f8"), ("argmax", "i8"), ("rank", "i8"),
+     ("max", "f4"), ("logprob", "f4")]
+)
+assert STATISTICS_DTYPE.itemsize == sizeof(g2_statistics)
 
 cdef enum Op:
     STATISTICS, TOP, CHOOSE

@@ -35,6 +35,8 @@ from gpt2cy.kernels.table cimport (
 )
 from gpt2cy.kernels.threads cimport Team
 
+from gpt2cy.kernels.logits import STATISTICS_DTYPE as STATISTICS
+
 ACTIVATIONS = {None: G2_LINEAR, "gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
 
@@ -252,13 +254,6 @@ def statistics(const float[:, ::1] x not None, targets=None, isa=None, int n_thr
     with nogil:
         _logits.statistics(&team, data, n, width, of, out)
     return result
-
-
-STATISTICS = np.dtype(
-    [("log_sum_exp", "f8"), ("log_total", "f8"), ("entropy", "f8"), ("argmax", "i8"), ("rank", "i8"),
-     ("max", "f4"), ("logprob", "f4")]
-)
-assert STATISTICS.itemsize == sizeof(g2_statistics)
 
 
 def top(const float[:, ::1] x not None, Py_ssize_t k, isa=None, int n_threads=1):

@@ -25,6 +25,10 @@ class Engine:
     def next_logits(self, tokens):
         return self.model.next_logits(tokens)
 
+    def score(self, tokens):
+        """The mean of -logprob of a sequence [1, T]."""
+        return -self.model.token_logprobs(tokens[0]).mean(dtype="f8")
+
     def decoder(self, tokens):
         """What computes one more token after these, again and again from the same state."""
         cache = self.model.new_cache(len(tokens))

