@@ -98,7 +98,7 @@ debug-test: sdist
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
 UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \
-	%/test_csrc.py, \
+	%/test_csrc.py %/test_generate_docs.py, \
 	$(wildcard $(ROOT)/tests/test_*.py)) $(ROOT)/tests/kernels $(ROOT)/tests/layers $(ROOT)/tests/inspection
 
 test-asan: sdist

@@ -34,7 +34,8 @@ OPTIONAL = {
     "tokenizers": ("gpt2cy.tokenizer.hf",),
     "tiktoken": ("gpt2cy.tokenizer.tiktoken",),
     "matplotlib": ("gpt2cy.inspection",),
-    "tqdm": ("gpt2cy.weights",),
+    "tqdm": ("gpt2cy.weights", "gpt2cy.cli.progress", "gpt2cy.integrations.lm_eval"),
+    "lm_eval": ("gpt2cy.integrations.lm_eval",),
     "torch": (),
     "transformers": (),
     "threadpoolctl": (),
@@ -154,6 +155,12 @@ def inference_knows_no_training(name, imports, source):
         return {item for item in imports if within(item, "gpt2cy.training")}
 
 
+def programs_are_on_top(name, imports, source):
+    """Nothing imports the command or the doors of other programs, but what starts the command."""
+    if not within(name, "gpt2cy.cli", "gpt2cy.integrations") and name != "gpt2cy.__main__":
+        return {item for item in imports if within(item, "gpt2cy.cli", "gpt2cy.integrations")}
+
+
 def reference_stands_alone(name, imports, source):
     if within(name, "gpt2cy.reference"):
         return {item for item in imports if not within(item, "numpy", "math", "gpt2cy.reference")}
@@ -222,6 +229,10 @@ RULES = {
         ("gpt2cy.generation.scored_text", "def f():\n    from gpt2cy.inspection import record"),
     ],
     inference_knows_no_training: [("gpt2cy.generation.sampling", "from gpt2cy.training import adamw")],
+    programs_are_on_top: [
+        ("gpt2cy.generation.text", "from gpt2cy.cli.rows import batches"),
+        ("gpt2cy.model", "def f():\n    from gpt2cy.integrations import lm_eval"),
+    ],
     reference_stands_alone: [
         ("gpt2cy.reference.model", "from gpt2cy import GPTConfig"),
         ("gpt2cy.reference.layers", "import scipy.special"),
@@ -231,6 +242,7 @@ RULES = {
         ("gpt2cy.generation.generate", "from tokenizers import Tokenizer"),
         ("gpt2cy.tokenizer.hf", "def f():\n    import matplotlib.pyplot as plt"),
         ("gpt2cy.tokenizer.hf", "import tiktoken"),
+        ("gpt2cy.cli.score", "import lm_eval"),
     ],
     only_kernels_and_blocks_are_parallel: [
         ("gpt2cy.layers.attention", "from cython.parallel cimport prange"),

@@ -277,8 +277,8 @@ def test_hub_options_are_handed_on(command, tmp_path, run, monkeypatch):
         seen.append((source, options))
         raise FileNotFoundError("seen\n enough")
 
-    monkeypatch.setattr(cli, "open_checkpoint", open_checkpoint)
-    monkeypatch.setattr(cli.info, "open_checkpoint", open_checkpoint)
+    monkeypatch.setattr(cli.checkpoints, "open_checkpoint", open_checkpoint)
+    monkeypatch.setattr(cli.checkpoints.info, "open_checkpoint", open_checkpoint)
     target = [tmp_path / "x"] if command == "convert" else []
     options = ["--revision", "v2", "--local-files-only", "--cache-dir", "there"]
     code, _, err = run(command, "someone/model", *target, *options)

@@ -27,7 +27,11 @@ def examples():
     """Yield every docstring that holds an example, once."""
     names = [module.name for module in pkgutil.walk_packages(gpt2cy.__path__, "gpt2cy.")]
     for name in ["gpt2cy", *(name for name in names if not name.endswith("__main__"))]:
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:  # an integration whose program is not here
+            assert name == f"gpt2cy.integrations.{error.name}"
+            continue
         for test in doctest.DocTestFinder(exclude_empty=True).find(module):
             if test.examples and "__test__" not in test.name:  # Cython lists its own there again
                 yield test
