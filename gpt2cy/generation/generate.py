@@ -41,11 +41,14 @@ def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None)
     rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
     searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
     batch = Batch(model, rows, cache)
-    while batch.running:
-        n_new = len(batch.step())
-        if progress is not None:
-            progress(n_new)
-    beams.run(model, searches, cache, progress)
+    try:
+        while batch.running:
+            n_new = len(batch.step())
+            if progress is not None:
+                progress(n_new)
+        beams.run(model, searches, cache, progress)
+    except MemoryError as error:
+        raise MemoryError(f"prompts: {len(rows) or len(searches)} at once are too many: {error}") from None
     results = [row.result(None if tokenizer is None else text_of(row, tokenizer)) for row in rows]
     results += [result for search in searches for result in search.results()]
     return sorted(results, key=lambda result: result.prompt)  # of one prompt they are in order

@@ -268,9 +268,15 @@ def test_out_is_not_the_input(folder, lines, run, assert_one_line):
     assert_one_line("generate", err, "--out: expected another file than the input")
 
 
-SLOW = """
-import sys, time
+MAIN = """
+import signal, sys
 from gpt2cy import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)    # whatever the tests were started by
+sys.exit(cli.main(sys.argv[1:]))
+"""
+SLOW = (
+    """
+import time
 from gpt2cy.generation import generate
 run = generate.run
 def slow(*args, **options):
@@ -279,8 +285,9 @@ def slow(*args, **options):
     time.sleep(0.05)
     return results
 generate.run = slow
-sys.exit(cli.main(sys.argv[1:]))
 """
+    + MAIN
+)
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
@@ -310,8 +317,7 @@ ENDLESS = ["--on-full", "slide", "--max-new-tokens", 10**7, "--seed", 1]
 def test_ctrl_c_is_quiet(folder, lines, tmp_path, start, several):
     arguments = ["--file", lines, "--out", tmp_path / "out", "--batch-size", 1] if several else ["To be"]
     end = ["--max-new-tokens", 60] if several else ENDLESS
-    code = SLOW if several else "import sys; from gpt2cy import cli; sys.exit(cli.main(sys.argv[1:]))"
-    process = start("-c", code, "generate", folder, *arguments, *end)
+    process = start("-c", SLOW if several else MAIN, "generate", folder, *arguments, *end)
     process.stdout.read(1)  # it is under way
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -6,9 +6,9 @@ import dataclasses
 import math
 
 import pytest
-from gpt2cy.generation.sampling import Sampling
 
 from gpt2cy.cli import options
+from gpt2cy.generation.sampling import Sampling
 
 WITHOUT = {"constrain", "seed"}  # a function has no flag; the seed's is the command's own
 

@@ -381,11 +381,14 @@ def test_the_prompt_of_several_samples_is_computed_once(model):
 def test_more_rows_than_memory(monkeypatch):
     """Said before they are allocated."""
     model = gpt2cy.GPT(gpt2cy.GPTConfig(50257, 8, 1, 1, 8), seed=0)
+    wide = gpt2cy.GPT(gpt2cy.GPTConfig(61, 1024, 8, 4, 512), seed=0)
     monkeypatch.setattr(host, "available_memory", lambda: 1 << 20)
     with pytest.raises(
-        MemoryError, match=r"^prompts: .*logits.*reduce the number of prompts or of their samples"
+        MemoryError, match=r"^prompts: 400 at once .*logits.*reduce the number of prompts or of"
     ):
         model.generate([[1]], max_new_tokens=1, n=400)
+    with pytest.raises(MemoryError, match=r"^prompts: 8 at once are too many: .*cache [0-9]+ MiB"):
+        wide.generate(np.arange(8 * 400).reshape(8, 400) % 61, max_new_tokens=1)
 
 
 def test_stop_strings_need_a_tokenizer(model):
