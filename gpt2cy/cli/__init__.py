@@ -3,6 +3,7 @@
 
     main              demo and show-config are here
       checkpoints     info and convert
+      plan, verify    before a model is built, and whether it is right
       generate        text from prompts;  options: a flag for every field of Sampling
       score           numbers about texts
         work          rows through a model, for both
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Sequence
 
 from gpt2cy import __version__, demo, show_config
-from gpt2cy.cli import checkpoints, generate, score
+from gpt2cy.cli import checkpoints, generate, plan, score, verify
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,6 +75,8 @@ def _parser():
     score.add(commands)
     checkpoints.add_info(commands)
     checkpoints.add_convert(commands)
+    plan.add(commands)
+    verify.add(commands)
     _add_show_config(commands)
     return parser
 

@@ -637,9 +637,9 @@ def test_gen_10_logits_that_are_not_finite(model):
     weight[7] = np.nan
     broken.wte.weight = weight
     assert len(broken.generate([[1], [2]], max_new_tokens=2, logit_bias={7: -np.inf})[1]) == 2
-    with pytest.raises(FloatingPointError, match="row 1.* step 0"):
+    with pytest.raises(FloatingPointError, match="row 1.* step 0; it began with embed: nan at position 1 of"):
         broken.generate([[1], [2, 7]], max_new_tokens=2)
-    with pytest.raises(FloatingPointError, match="step 1"):
+    with pytest.raises(FloatingPointError, match="step 1; it began with embed: nan at position 1 of"):
         broken.generate([[1]], max_new_tokens=2, constrain=lambda ids: [7])
     assert len(broken.generate([[1], [2]], max_new_tokens=2, logit_bias={7: -np.inf})[0]) == 2
 
