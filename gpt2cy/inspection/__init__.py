@@ -11,20 +11,25 @@ GPT.profile
     clock     an observer that only reads the clock
     work      what has to be done
     machine   what this machine can do
+studies       ready-made questions; plots draws their answers
+look          report: a text's numbers as a page for a browser
 """
 
 from gpt2cy.inspection.editing import Edit, add, apply, mean, replace, scale, zero
 from gpt2cy.inspection.finite import NonFinite, NonFiniteError, first_nonfinite
 from gpt2cy.inspection.profiling import Profile, profile
+from gpt2cy.inspection.report import Report, look
 
 __all__ = [
     "Edit",
     "NonFinite",
     "NonFiniteError",
     "Profile",
+    "Report",
     "add",
     "apply",
     "first_nonfinite",
+    "look",
     "mean",
     "profile",
     "replace",

@@ -18,11 +18,16 @@ def pyplot():
     return plt
 
 
-def shown(label: str) -> str:
-    """Return a token as it can be read on an axis: blanks and line ends visible, no formulas."""
+def readable(label: str) -> str:
+    """Return a token so that one sees all of it: blanks, line ends, control characters, nothing at all."""
     text = label.replace(" ", "\N{MIDDLE DOT}").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
-    return text.replace("$", r"\$") or "\N{EMPTY SET}"
+    return text or "\N{EMPTY SET}"
+
+
+def shown(labels) -> list[str]:
+    """Return tokens as they can be read on an axis: no formulas."""
+    return [readable(label).replace("$", r"\$") for label in labels]
 
 
 def panels(count: int, axes=None, columns: int = 4, size: float = 2.4):
@@ -43,7 +48,7 @@ def panels(count: int, axes=None, columns: int = 4, size: float = 2.4):
 
 
 def heat(values, axes=None, *, rows=None, columns=None, title="", ylabel="", xlabel="", signed=False, bar=""):
-    """Draw a matrix as a heat map and return its Axes; labels of rows and columns are lists of str."""
+    """Draw a matrix as a heat map and return its Axes; rows and columns are what they are called."""
     values = np.asarray(values, np.float64)
     if axes is None:
         width = 1.6 + 0.28 * min(max(values.shape[1], 8), MOST_LABELS)
@@ -54,19 +59,21 @@ def heat(values, axes=None, *, rows=None, columns=None, title="", ylabel="", xla
     colours = {"cmap": "PuOr", "vmin": -limit, "vmax": limit} if signed else {"cmap": "cividis"}
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **colours)
     ticks(axes.yaxis, rows, values.shape[0])
-    ticks(axes.xaxis, columns, values.shape[1], rotation=90)
+    ticks(axes.xaxis, columns, values.shape[1])
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     if bar:
         axes.figure.colorbar(image, ax=axes, label=bar)
     return axes
 
 
-def ticks(axis, labels, count, rotation=0):
-    """Label an axis, leaving some out where there are too many."""
+def ticks(axis, labels, count):
+    """Label an axis, leaving some out where there are too many; below, long ones stand upright."""
     if labels is None:
         return
     at = np.arange(0, count, -(-count // MOST_LABELS))
-    axis.set_ticks(at, [shown(str(labels[i])) for i in at], rotation=rotation)
+    kept = [str(labels[i]) for i in at]
+    upright = axis.axis_name == "x" and max(map(len, kept)) > 2
+    axis.set_ticks(at, kept, rotation=90 if upright else 0)
 
 
 def curves(lines, axes=None, *, title="", xlabel="", ylabel="", columns=None):
@@ -76,9 +83,9 @@ def curves(lines, axes=None, *, title="", xlabel="", ylabel="", columns=None):
     colours = pyplot().colormaps["cividis"](np.linspace(0, 0.9, max(2, len(lines))))
     strokes = ("-", "--", "-.", ":")
     for i, (label, values) in enumerate(lines.items()):
-        axes.plot(values, strokes[i % len(strokes)], color=colours[i], label=shown(label), marker="o", ms=3)
+        axes.plot(values, strokes[i % len(strokes)], color=colours[i], label=label, marker="o", ms=3)
     if columns is not None:
-        ticks(axes.xaxis, columns, len(columns), rotation=90)
+        ticks(axes.xaxis, columns, len(columns))
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     if len(lines) > 1:
         axes.legend()
@@ -92,7 +99,7 @@ def bars(labels, values, axes=None, *, title="", xlabel="", ylabel=""):
         _, axes = pyplot().subplots(figsize=(6.4, 1.0 + 0.26 * len(values)), layout="constrained")
     low, high = pyplot().colormaps["PuOr"]([0.15, 0.85])
     axes.barh(np.arange(len(values)), values, color=[high if value >= 0 else low for value in values])
-    axes.set_yticks(np.arange(len(values)), [shown(str(label)) for label in labels])
+    axes.set_yticks(np.arange(len(values)), labels)
     axes.invert_yaxis()
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)

@@ -11,6 +11,7 @@
 The first error ends the pass where it is; the model raises it after its compiled part, before a cache is advanced.
 """
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -162,7 +163,8 @@ cdef class Watch(Observer):
             try:
                 changed = edit(name, changed, first)
             except BaseException as error:
-                error.add_note(f"gpt2cy: in an edit of {name.text}, sequence {i}, positions from {first}")
+                with suppress(Exception):   # an exception may refuse to be written on
+                    error.add_note(f"gpt2cy: in an edit of {name.text}, sequence {i}, positions from {first}")
                 raise
         array[...] = changed
         return 0

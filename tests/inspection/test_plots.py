@@ -107,7 +107,7 @@ def test_values_that_are_not_finite_are_left_out():
     [(" the", "·the"), ("\n", r"\n"), ("\t", r"\t"), ("", "∅"), ("\x00", r"\x00"), ("$5", r"\$5")],
 )
 def test_labels_can_be_read(label, expected):
-    assert plots.shown(label) == expected
+    assert plots.shown([label]) == [expected]
 
 
 def test_without_matplotlib_the_message_says_what_to_install(lm, monkeypatch):

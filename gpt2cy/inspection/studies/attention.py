@@ -47,17 +47,18 @@ class AttentionMaps:
         """
         names = [f"layer {layer}, head {head}" for layer in self.layers for head in self.heads]
         maps = self.weights.reshape(-1, *self.weights.shape[2:])
+        labels = plots.shown(self.labels)
         if len(maps) == 1:
             return plots.heat(
-                maps[0], axes, rows=self.labels, columns=self.labels, title=names[0],
+                maps[0], axes, rows=labels, columns=labels, title=names[0],
                 ylabel="from", xlabel="to", bar="weight",
             )  # fmt: skip
         thumbnails = len(self.layers) > 1
         columns, size = (len(self.heads), 1.1) if thumbnails else (4, 2.4)
         found = plots.panels(len(maps), axes, columns, size)
         for panel, name, weights in zip(found, names, maps, strict=True):
-            labels = None if thumbnails else self.labels
-            plots.heat(weights, panel, rows=labels, columns=labels)
+            named = None if thumbnails else labels
+            plots.heat(weights, panel, rows=named, columns=named)
             panel.set_title(name, fontsize=6 if thumbnails else 9)
             if thumbnails:
                 panel.set_axis_off()

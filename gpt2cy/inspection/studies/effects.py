@@ -320,7 +320,7 @@ class Patching:
         >>> axes = studies.patching(model, [3, 1, 4], [3, 2, 4], answer=7).plot()         # doctest: +SKIP
         """
         layers, columns = self.values.shape
-        labels = range(columns) if self.place == "heads" else self.labels
+        labels = range(columns) if self.place == "heads" else plots.shown(self.labels)
         return plots.heat(
             self.recovered, axes, rows=range(layers), columns=labels, ylabel="layer", signed=True,
             xlabel="head" if self.place == "heads" else "position", title=f"patching {self.place}",

@@ -50,11 +50,11 @@ class LogitLens:
         best = self.top_probabilities[:, :, 0]
         rows = ["embed", *(f"after {i}" for i in range(len(best) - 1))]
         axes = plots.heat(
-            best, axes, rows=rows, columns=self.labels, title="logit lens",
+            best, axes, rows=rows, columns=plots.shown(self.labels), title="logit lens",
             xlabel="after token", ylabel="block", bar="probability",
         )  # fmt: skip
         for layer, position in np.ndindex(best.shape) if best.shape[1] <= plots.MOST_LABELS else ():
-            text = plots.shown(self.top_labels[layer][position][0])
+            text = plots.shown(self.top_labels[layer][position])[0]
             dark = best[layer, position] < best.min() + 0.5 * (best.max() - best.min())
             colour = "white" if dark else "black"
             axes.text(position, layer, text[:8], ha="center", va="center", fontsize=6, color=colour)
@@ -247,7 +247,8 @@ class Neighbours:
         >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
         >>> axes = studies.embedding_neighbours(model, 7).plot()         # doctest: +SKIP
         """
-        return plots.bars(self.labels, self.similarities, axes, title="neighbours", xlabel="cosine")
+        labels = plots.shown(self.labels)
+        return plots.bars(labels, self.similarities, axes, title="neighbours", xlabel="cosine")
 
 
 def embedding_neighbours(model, token, *, k=10) -> Neighbours:
