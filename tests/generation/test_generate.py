@@ -515,6 +515,15 @@ def test_a_list_has_one_for_each_prompt(model, name):
         model.generate([[1], [2]], stop_ids=[[1], None, [2, 3]])
 
 
+def test_an_error_in_a_list_says_which(model):
+    with pytest.raises(ValueError, match=r"^temperature\[1\]: expected a finite number >= 0, got -1"):
+        model.generate([[1], [2]], temperature=[1.0, -1], max_new_tokens=1)
+    with pytest.raises(TypeError, match=r"^stop_ids\[0\]: "):
+        model.generate([[1], [2]], stop_ids=[["x"], None], max_new_tokens=1)
+    with pytest.raises(ValueError, match=r"^top_k: "):
+        model.generate([[1], [2]], temperature=[1.0, 0], top_k=-1, max_new_tokens=1)
+
+
 def test_what_is_no_setting(model):
     with pytest.raises(TypeError, match="temprature"):
         model.generate([[1]], temprature=1.0)
