@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2cy.generation import prefix
+from gpt2cy.generation import prefix, trouble
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
 from gpt2cy.generation.sampling import Sampling
@@ -127,7 +127,11 @@ class Search:
 
     def scores(self, beam, row):
         """What each id would make of a beam's score: its log-probability, penalties made, is added."""
-        scores = log_softmax(row)
+        try:
+            scores = log_softmax(row)
+        except FloatingPointError as error:
+            where = f"in beam search of row {self.prompt} at step {len(beam.tokens)}"
+            raise FloatingPointError(f"{error} {where}") from None
         sampler = self.sampler.fork(0)
         for token in beam.tokens:
             sampler.accept(token)
@@ -228,7 +232,7 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
     for search, row, begun in zip(active, rows, caches, strict=True):
         for beam in search.beams:
             beam.cache = begun
-        search.advance(np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
+        advance(model, search, np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
     # Equal prompts begin in one cache.
     separate(active)
     while active := [search for search in active if not search.done]:
@@ -237,10 +241,19 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
         logits = model.next_logits_many(last, [beam.cache for beam in beams])
         done = 0
         for search in active:
-            search.advance(logits[done : done + len(search.beams)])
+            advance(model, search, logits[done : done + len(search.beams)])
             done += len(search.beams)
         if progress is not None:
             progress(len(beams))
+
+
+def advance(model, search, logits):
+    """Search.advance; logits that are not finite are said to be so, and where in the model that began."""
+    try:
+        search.advance(logits)
+    except FloatingPointError as error:
+        contexts = ([*search.ids, *beam.tokens] for beam in search.beams)
+        raise trouble.located(error, model, contexts) from None
 
 
 def separate(searches):
@@ -271,9 +284,7 @@ def log_softmax(row: np.ndarray) -> np.ndarray:
     """Of one row, summed in float64."""
     largest = row.max()
     if not np.isfinite(largest):
-        raise FloatingPointError(
-            "logits: expected finite numbers, got NaN, +Inf or nothing but -Inf in beam search"
-        )
+        raise FloatingPointError("logits: expected finite numbers, got NaN, +Inf or nothing but -Inf")
     shifted = row - largest
     return shifted - np.float32(np.log(np.exp(shifted, dtype=np.float64).sum()))
 
