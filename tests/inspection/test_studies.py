@@ -52,6 +52,7 @@ def test_attention_maps(model, truth):
     some = studies.attention_maps(model, CLEAN, layers=1, heads=[2, 0])
     np.testing.assert_array_equal(some.weights, maps.weights[[1]][:, [2, 0]])
     assert some.labels == [str(token) for token in CLEAN]
+    assert studies.attention_maps(model, CLEAN, layers=np.array(1)).layers == [1]
 
 
 def test_attention_spread(model, truth):
@@ -233,6 +234,23 @@ def test_head_ablation(model, truth, wrong):
     close(again.values, averaged.values)
 
 
+def test_the_mean_over_texts_of_different_lengths(model):
+    """Over all their positions alike: as if one had been cut in two where nothing is seen across."""
+    texts = [OTHER[:1], OTHER[3:4], CLEAN[:2]]
+    seen = [model.trace(text, "h.1.attn.heads")["h.1.attn.heads"] for text in texts]
+    expected = np.concatenate(seen, axis=1).mean(axis=1)  # [H, D]
+    found = studies.head_ablation(model, CLEAN, ANSWER, by="mean", usual=texts)
+    for head in range(H):
+        value = np.zeros((H, len(CLEAN), 12)) + expected[:, None]
+        with model.edit({"h.1.attn.heads": replace(value, head=head)}):
+            close(found.values[1, head], measure(model(CLEAN), None))
+
+
+@pytest.mark.filterwarnings("error")
+def test_prompts_that_measure_the_same_have_nothing_to_recover(model):
+    assert np.isnan(studies.patching(model, CLEAN, CLEAN, ANSWER).recovered).all()
+
+
 def patched(model, clean, place, layer, at):
     """The logits of OTHER with one part of `clean` (a reference trace) put in: block by block in NumPy."""
     config, params = model.config, model.state_dict()
@@ -330,6 +348,14 @@ def test_bad_input_is_named(model):
         (lambda: studies.direct_attribution(model, [1], 1, position=1), "position: expected an integer from"),
         (lambda: studies.head_ablation(model, [1], 1, by="half"), "by: expected one of 'zero', 'mean'"),
         (lambda: studies.head_ablation(model, [1], 1, usual=[[1]]), "usual: expected None with by='zero'"),
+        (
+            lambda: studies.head_ablation(model, [1], 1, by="mean", usual=[[1], [2, 61]]),
+            "usual[1]: id 61 at [1] is outside",
+        ),
+        (
+            lambda: studies.head_ablation(model, [1], 1, by="mean", usual=[[61]]),
+            "usual: id 61 at [0, 0] is outside",
+        ),
         (lambda: studies.patching(model, [1], [1, 2], 1), "corrupted: expected 1 tokens, as many as clean"),
         (lambda: studies.patching(model, [1], [2], 1, place="resid"), "place: expected one of 'resid_pre'"),
         (lambda: studies.embedding_neighbours(model, [0.0] * 36), "token: expected a direction"),

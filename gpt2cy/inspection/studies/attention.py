@@ -112,8 +112,8 @@ def _numbers(name, value, count):
     """A list of numbers below `count`, in the order given."""
     if value is None:
         return list(range(count))
-    values = value if isinstance(value, (list, tuple, range, np.ndarray)) else [value]
-    found = [_checks.integer(name, item, 0, count - 1) for item in values]
+    several = isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim)
+    found = [_checks.integer(name, item, 0, count - 1) for item in (value if several else [value])]
     if not found:
         raise ValueError(f"{name}: expected at least one, got none")
     return found
