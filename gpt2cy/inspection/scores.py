@@ -16,6 +16,8 @@ import re
 import sys
 from typing import NamedTuple
 
+from gpt2cy.inspection import plots
+
 
 class Level(NamedTuple):
     """A colour for surprisals from so many bits on."""
@@ -189,11 +191,8 @@ def plot(score, ax=None):
         If matplotlib is missing; the message says what to install.
     """
     if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise ImportError("plot needs matplotlib: pip install 'gpt2cy[plot]'") from None
-        ax = pyplot.subplots(figsize=(min(24.0, max(5.0, 0.3 * len(score))), 4.0), layout="constrained")[1]
+        size = (min(24.0, max(5.0, 0.3 * len(score))), 4.0)
+        ax = plots.pyplot().subplots(figsize=size, layout="constrained")[1]
     places = range(len(score))
     colours = [found.rgb if (found := level(bits)) else "#ffffff" for bits in score.surprisals.tolist()]
     ax.bar(places, score.surprisals, color=colours, edgecolor="#555555", linewidth=0.5, label="surprisal")
@@ -201,9 +200,8 @@ def plot(score, ax=None):
     ax.set_ylabel("bits")
     ax.set_xlim(-0.6, len(score) - 0.4)
     if len(score) <= PLOT_LABELS:
-        names = [repr(token.text)[1:-1].replace(" ", "\u2423") for token in score]
-        for label in ax.set_xticks(places, names, rotation=90, family="monospace"):
-            label.label1.set_parse_math(False)  # a $ in the text is a $
+        names = plots.shown(token.text for token in score)
+        ax.set_xticks(places, names, rotation=90, family="monospace")
     else:
         ax.set_xlabel("token")
     ax.legend(loc="upper right")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Studies against NumPy on the reference model, and against what they must find in models made for it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,18 @@ def test_attention_spread(model, truth):
     close(spread.mean_entropy.values, spread.entropy.mean(axis=-1))
     close(spread.mean_distance.values, spread.distance.mean(axis=-1))
     assert (spread.entropy[:, :, 0] == 0).all()
+
+
+def test_spread_of_a_long_text_is_refused_before(build, monkeypatch):
+    model = build(61, 12, 1, 1, 4000)
+    monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: 100 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MemoryError, match=r"^tokens: .*reduce .* what is traced or edited"):
+            studies.attention_spread(model, np.zeros(4000, int))
+        assert tracemalloc.get_traced_memory()[1] < 4000 * 4000
+    finally:
+        tracemalloc.stop()
 
 
 def test_spread_of_weights_that_are_known(model):

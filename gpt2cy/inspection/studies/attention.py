@@ -258,12 +258,13 @@ def attention_spread(model, tokens) -> AttentionSpread:
     ([0.0, 1.0, 1.6], [0.0, 0.5, 1.0])
     """
     gpt, ids, _ = subject.of(model, tokens)
-    back = np.maximum(np.arange(len(ids))[:, None] - np.arange(len(ids)), 0)  # [T, T]
+    positions = np.arange(len(ids), dtype=np.float64)
 
     def spread(weights):
         logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
         entropy = -(weights * logs).sum(axis=-1, dtype=np.float64)
-        return np.maximum(entropy, 0), (weights * back).sum(axis=-1)  # a little less than 0 by rounding is 0
+        distance = positions * weights.sum(axis=-1, dtype=np.float64) - weights @ positions
+        return np.maximum(entropy, 0), np.maximum(distance, 0)  # a little less than 0 by rounding is 0
 
     found = subject.reduced(gpt, ids, "attn.weights", spread)[:, 0]  # [L, 2, H, T]
     return AttentionSpread(found[:, 0], found[:, 1])
