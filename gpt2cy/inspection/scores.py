@@ -204,6 +204,6 @@ def plot(score, ax=None):
         ax.set_xticks(places, names, rotation=90, family="monospace")
     else:
         ax.set_xlabel("token")
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     ax.set_title(summary(score))
     return ax

@@ -324,13 +324,15 @@ def test_a_language_model_and_text(build):
     lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 120), ByteTokenizer())
     maps = studies.attention_maps(lm, "a $b\n")
     assert maps.labels == ["a", " ", "$", "b", "\n"]
+    assert studies.attention_maps(lm, "é�").labels == [r"\xc3", r"\xa9", r"\xef", r"\xbf", r"\xbd"]
     same = studies.attention_maps(lm.model, [97, 32, 36, 98, 10])
     np.testing.assert_array_equal(maps.weights, same.weights)
     by_text = studies.direct_attribution(lm, "abc", answer="d", wrong="e").total
     assert by_text == studies.direct_attribution(lm.model, [97, 98, 99], 100, 101).total
     lens = studies.logit_lens(lm, "abc", answer="d", top=2)
     assert lens.answers.tolist() == [100] * 3
-    assert lens.top_labels[0][0][0] == lm.tokenizer.token_text(int(lens.top_ids[0, 0, 0]))
+    label = bytes([lens.top_ids[0, 0, 0]]).decode("utf-8", "backslashreplace")
+    assert lens.top_labels[0][0][0] == label
     assert studies.embedding_neighbours(lm, "a", k=2).ids.tolist() == (
         studies.embedding_neighbours(lm.model, 97, k=2).ids.tolist()
     )
