@@ -72,8 +72,8 @@ def test_no_text_becomes_an_element(elements):
 
 def test_a_token_may_be_anything(build):
     class Hostile(ByteTokenizer):
-        def token_text(self, token):
-            return "</script><script>alert(1)</script><!--<script>"
+        def decode_bytes(self, ids):
+            return b"</script><script>alert(1)</script><!--<script>"
 
     lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 120), Hostile())
     elements = Elements(look(lm, "ab", seconds=0.01).html)
