@@ -129,8 +129,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        first = len(self) - self.n_scored
-        return scoring.mean_perplexity(self.logprobs[first:]) if self.n_scored else math.nan
+        return scoring.perplexity_of(self.logprob, self.n_scored)
 
     def __len__(self):
         return len(self.ids)
@@ -221,13 +220,14 @@ class Score:
         >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
         >>> found = lm.score("to be").to_dict()
         >>> list(found)
-        ['text', 'n_scored', 'logprob', 'bits', 'bits_per_byte', 'perplexity', 'tokens']
+        ['text', 'n_bytes', 'n_scored', 'logprob', 'bits', 'bits_per_byte', 'perplexity', 'tokens']
         >>> list(found["tokens"][0])
         ['id', 'text', 'start', 'end', 'logprob', 'surprisal', 'entropy', 'rank', 'top']
         """
         tokens = [{**row._asdict(), "top": [choice._asdict() for choice in row.top]} for row in self]
         return {
             "text": self.text,
+            "n_bytes": self.n_bytes,
             "n_scored": self.n_scored,
             "logprob": self.logprob,
             "bits": self.bits,

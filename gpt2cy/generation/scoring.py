@@ -368,12 +368,14 @@ def perplexity(model, tokens, stride, vocab_limit) -> float:
     logprobs = token_logprobs(model, tokens, stride, vocab_limit)
     if not len(logprobs):
         raise ValueError("tokens: expected at least two tokens, one of them to be scored, got one")
-    return mean_perplexity(logprobs)
+    return perplexity_of(total(logprobs), len(logprobs))
 
 
-def mean_perplexity(logprobs) -> float:
-    """Return exp of the mean of -logprob, in float64; every token counts the same."""
+def perplexity_of(logprob: float, n_tokens: int) -> float:
+    """Return exp of the mean of -logprob: each token counts the same; nan where there are none."""
+    if not n_tokens:
+        return math.nan
     try:
-        return math.exp(-total(logprobs) / len(logprobs))
+        return math.exp(-logprob / n_tokens)
     except OverflowError:
         return math.inf
