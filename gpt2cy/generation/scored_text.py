@@ -257,7 +257,7 @@ class Score:
         >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
         >>> lm.score("to be").show(colour=False)
         to be
-        4 tokens, ... bits, ... bits per byte, perplexity ...
+        4 tokens scored, ... bits, ... bits per byte, perplexity ...
         """
         from gpt2cy.inspection.scores import show
 

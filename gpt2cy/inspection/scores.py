@@ -78,7 +78,7 @@ def visible(text: str) -> str:
 def summary(score) -> str:
     """Return a line of what the whole text has."""
     return (
-        f"{score.n_scored} tokens, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
+        f"{score.n_scored} tokens scored, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
         f"perplexity {score.perplexity:.2f}"
     )
 
