@@ -229,6 +229,8 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
         for beam in search.beams:
             beam.cache = begun
         advance(model, search, np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
+    if progress is not None:
+        progress(sum(len(search.beams) for search in active))
     # Equal prompts begin in one cache.
     separate(active)
     while active := [search for search in active if not search.done]:

@@ -83,6 +83,12 @@ def test_alone_and_among_others(isa, model, n_threads):
         assert result.score == right.score
 
 
+def test_progress_counts_the_ids_of_all_beams(model):
+    counts = []
+    search(model, [[3, 1, 4], [5]], num_beams=[4, 2], max_new_tokens=[3, 2], progress=counts.append)
+    assert counts == [6, 6, 4]
+
+
 def test_a_cache_is_continued(model):
     cache = model.prefill([3, 1, 4])
     for more in ([1, 5], []):
