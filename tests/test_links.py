@@ -36,6 +36,6 @@ def test_links(page):
 
 def test_a_dead_link_is_found():
     page = ROOT / "docs" / "generate.md"
-    text = "[a](checkpoints.md#saving) [b](checkpoints.md#no) [c](no.md) [d](https://e.f/g) `docs/no.md` `x/y.py`"
+    text = "[a](checkpoints.md#saving) [b](checkpoints.md#no) [c](no.md) [d](e://f) `docs/no.md` `x/y.py`"
     assert list(dead(page, text)) == ["checkpoints.md#no", "no.md", "docs/no.md"]
     assert PAGES and page in PAGES
