@@ -73,6 +73,29 @@ def test_break_it_with_a_model(run, build, tmp_path):
     assert "13 tokens; loss " in out and "divides n_embd (36), got 5" in out
 
 
+def test_induction_head(run):
+    """The studies find the two heads that were made by hand, and nothing else."""
+    out = run("induction_head.py")
+    assert "it goes on with SOFBIR\n" in out and "E 100% A 100% D 100%" in out
+    assert "previous score: most in block 0, head 0: 1.00" in out
+    assert "induction score: most in block 1, head 0: 1.00" in out
+    parts = dict(re.findall(r"(attn \d|mlp \d|embed) (-?[\d.]+)", out))
+    assert float(parts.pop("attn 1")) > 5 > 10 * max(abs(float(part)) for part in parts.values())
+    left_out = [float(value) for value in re.findall(r"left out: (-?[\d.]+)", out)]
+    assert left_out[0] > -0.01 < left_out[2] and left_out[4] > -0.01
+    assert left_out[1] < -2 > left_out[3]
+    assert out.count("in S at 5\n") == 2
+    assert "without notes it goes on with" in out and "with SOFBIR" not in out.partition("without notes")[2]
+
+
+def test_induction_head_draws(run, tmp_path):
+    pytest.importorskip("matplotlib").use("Agg")
+    assert "saved " in run("induction_head.py", "--out", tmp_path)
+    pictures = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {"notes.png", "induction.png", "lens.png", "ablation.png", "patching.png"} == set(pictures)
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
+
+
 def test_trace_a_forward(run):
     out = run("trace_a_forward.py", "--text", "A cat.")
     assert "'A cat.': 6 tokens" in out and "'A'=65 ' '=32" in out

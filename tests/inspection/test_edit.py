@@ -343,6 +343,11 @@ def test_one_block_gives_the_model_and_can_be_entered_again(model, plain):
         np.testing.assert_array_equal(model(TOKENS), once)
     with block:
         np.testing.assert_array_equal(model(TOKENS), once)
+    more, name = model.edit({"h.0.attn.out": add(1)}), "h.0.attn.out"
+    with block, more:
+        with block:
+            pass  # of the two, the inner one is left
+        np.testing.assert_array_equal(model.trace(TOKENS, name)[name], 2 * plain[name] + 1)
 
 
 def test_patterns_apply_in_the_mappings_order(model, plain):
@@ -352,6 +357,10 @@ def test_patterns_apply_in_the_mappings_order(model, plain):
     assert (seen[3] != seen[4]).all()
     with model.edit({"resid.*": scale(2)}):  # embed, h.0.resid, h.1.resid, each once
         np.testing.assert_array_equal(model.trace(TOKENS, "embed")["embed"], 2 * plain["embed"])
+    with model.edit({"*resid*": scale(2, positions=3)}):  # h.0.resid and resid.1 are one
+        seen = model.trace(TOKENS, ["h.0.mlp.out", "h.0.resid_mid", "resid.1"])
+    expected = 2 * (seen["h.0.mlp.out"] + seen["h.0.resid_mid"])[3]
+    np.testing.assert_array_equal(seen["resid.1"][3], expected)
     with model.edit({"h.0.resid": scale(2), "resid.1": scale(2)}):
         np.testing.assert_array_equal(model.trace(TOKENS, "resid.1")["resid.1"], 4 * plain["resid.1"])
 
@@ -497,9 +506,13 @@ def test_arrays_of_an_edit_are_copied(model, plain):
 def test_positions_that_a_patch_does_not_hold(model):
     held = model.trace(TOKENS[:5])
     for name in ("h.0.resid", "h.0.attn.v", "h.0.attn.weights"):
+        for positions, length, first in ([3, 4, 7], 9, 7), (None, 6, 5):
+            with (
+                model.edit({name: replace(held[name], positions=positions)}),
+                pytest.raises(ValueError, match=f"replace: holds positions 0 to 4 of {name}, not {first}"),
+            ):
+                model(TOKENS[:length])
         with model.edit({name: replace(held[name], positions=[3, 4, 7])}):
-            with pytest.raises(ValueError, match=f"replace: holds positions 0 to 4 of {name}, not 7"):
-                model(TOKENS[:9])
             assert model(TOKENS[:5]).shape == (5, 61)
     with (
         model.edit({"h.0.attn.weights": replace(held["h.0.attn.weights"][:, :, :3])}),

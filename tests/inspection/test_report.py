@@ -70,6 +70,17 @@ def test_no_text_becomes_an_element(elements):
         assert not {"src", "href", "onerror", "onclick", "onload"} & attributes.keys()
 
 
+def test_a_token_may_be_anything(build):
+    class Hostile(ByteTokenizer):
+        def token_text(self, token):
+            return "</script><script>alert(1)</script><!--<script>"
+
+    lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 120), Hostile())
+    elements = Elements(look(lm, "ab", seconds=0.01).html)
+    assert len(elements.of("script")) == 2
+    assert data_of(elements)["tokens"] == ["</script><script>alert(1)</script><!--<script>"] * 2
+
+
 def test_nothing_is_loaded_and_only_its_own_script_runs(report, elements):
     policy = next(text["content"] for text, _ in elements.of("meta") if "http-equiv" in text)
     script = re.search("<script>(.*?)</script>", report.html, re.DOTALL)[1]

@@ -7,6 +7,7 @@ import pytest
 import gpt2cy
 from gpt2cy import reference
 from gpt2cy.inspection import replace, studies
+from gpt2cy.inspection.studies.attention import repeated
 from gpt2cy.reference.model import _attention_scale, _block_params, _head
 from gpt2cy.tokenizer import ByteTokenizer
 
@@ -80,10 +81,9 @@ def test_spread_of_weights_that_are_known(model):
 
 def test_induction_scores(model):
     found = studies.induction_scores(model, length=9, batch=3, seed=4, first=5)
-    random = np.random.default_rng(4).integers(0, V, (3, 9))
+    rows = repeated(np.random.default_rng(4), V, 3, 9, 5)
     expected = np.zeros((3, L, H))
-    for row in random:
-        tokens = [5, *row, *row]
+    for tokens in rows:
         seen = reference.trace(model.config, model.state_dict(), tokens)
         for layer in range(L):
             weights = seen[f"h.{layer}.attn.weights"]
@@ -94,6 +94,20 @@ def test_induction_scores(model):
                     expected[i, layer] += weights[:, query, key] / 27
     for table, values in zip((found.induction, found.previous, found.duplicate), expected, strict=True):
         close(table.values, values)
+
+
+@pytest.mark.parametrize("first", [None, 0, 19])
+def test_repeated_tokens(first):
+    begin = int(first is not None)
+    rows = repeated(np.random.default_rng(0), 20, 50, 20 - begin, first)
+    assert rows.shape == (50, 40 - begin)
+    for row in rows:
+        assert begin == 0 or row[0] == first
+        half = row[begin:20]
+        np.testing.assert_array_equal(half, row[20:])
+        assert sorted(set(row)) == list(range(20))
+        assert sorted(half) == sorted(set(range(20)) - {first})
+    assert len({tuple(row) for row in rows}) == 50
 
 
 def test_heads_of_each_kind_are_found(model):
@@ -126,7 +140,10 @@ def test_logit_lens(model, truth):
         assert np.abs(lens.ranks[layer] - (shares > own[:, None]).sum(axis=-1)).max() <= 1
     last = gpt2cy.softmax(model(CLEAN))
     np.testing.assert_array_equal(lens.top_ids[-1][:, 0], last.argmax(axis=-1))
-    np.testing.assert_array_equal(lens.probabilities[-1], last[np.arange(12), lens.answers])
+    own = last[np.arange(12), lens.answers]
+    np.testing.assert_array_equal(lens.probabilities[-1], own)
+    np.testing.assert_array_equal(lens.ranks[-1], (last > own[:, None]).sum(axis=-1))
+    assert lens.ranks[-1, -1] == 0
     one = studies.logit_lens(model, CLEAN, answer=ANSWER)
     each = studies.logit_lens(model, CLEAN, answer=[ANSWER] * 12)
     np.testing.assert_array_equal(one.ranks, each.ranks)
@@ -304,7 +321,8 @@ def test_bad_input_is_named(model):
         (lambda: studies.attention_maps(model, [1], heads=[]), "heads: expected at least one"),
         (lambda: studies.attention_maps(model, [1], heads=-1), "heads: expected an integer from 0 to 2"),
         (lambda: studies.induction_scores(model, length=61), "length: 122 tokens do not fit"),
-        (lambda: studies.induction_scores(model, length=1), "length: expected an integer >= 2"),
+        (lambda: studies.induction_scores(model, length=1), "length: expected an integer from 2 to 61"),
+        (lambda: studies.induction_scores(model, length=61, first=1), "length: expected an integer from 2"),
         (lambda: studies.logit_lens(model, [1], top=62), "top: expected an integer from 1 to 61"),
         (lambda: studies.logit_lens(model, [1, 2], answer=[1]), "answer: expected an id, or one for each"),
         (lambda: studies.logit_lens(model, [1], answer=61), "answer: expected an integer from 0 to 60"),

@@ -10,6 +10,7 @@ import pytest
 
 import gpt2cy
 from gpt2cy.inspection import replace, scale, studies, zero
+from gpt2cy.inspection.studies.attention import repeated
 
 torch = pytest.importorskip("torch")
 lens = pytest.importorskip("transformer_lens")
@@ -199,9 +200,9 @@ def test_logit_lens(ours, theirs, cache):
 
 def test_induction_scores(ours, theirs):
     found = studies.induction_scores(ours, length=15, batch=2, seed=6)
-    random = torch.tensor(np.random.default_rng(6).integers(0, V, (2, 15)))
+    ids = repeated(np.random.default_rng(6), V, 2, 15, None)
     with torch.no_grad():
-        seen = theirs.run_with_cache(torch.cat([random, random], dim=1))[1]
+        seen = theirs.run_with_cache(torch.tensor(ids))[1]
     for layer in range(L):
         pattern = seen[f"blocks.{layer}.attn.hook_pattern"]
         stripe = pattern.diagonal(offset=1 - 15, dim1=-2, dim2=-1)[..., 1:]  # queries 15 .. 29

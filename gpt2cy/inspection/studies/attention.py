@@ -310,8 +310,8 @@ class HeadPatterns:
 def induction_scores(model, *, length=50, batch=4, first=None, seed=0) -> HeadPatterns:
     """Which heads continue what was there before: on random tokens that come twice.
 
-    A sequence is `length` random tokens and the same once more, so that nothing but the repetition can be
-    known. Of the queries in the second half, the scores are the mean weights on
+    A sequence is `length` random tokens, no two alike, and the same once more, so that nothing but the
+    repetition can be known. Of the queries in the second half, the scores are the mean weights on
 
     - the token after the one like the query: an induction head, which finds what came next before. 1 is all;
     - the token before the query: a previous-token head, on which induction heads of later layers build;
@@ -323,7 +323,7 @@ def induction_scores(model, *, length=50, batch=4, first=None, seed=0) -> HeadPa
     ----------
     model : GPT or LanguageModel
     length : int
-        Of the random part, from 2; twice that has to fit the model.
+        Of the random part, from 2; no more than there are tokens, and twice that has to fit the model.
     batch : int
         How many sequences the mean is of.
     first : int, optional
@@ -355,14 +355,13 @@ def induction_scores(model, *, length=50, batch=4, first=None, seed=0) -> HeadPa
     (3, 4)
     """
     gpt, _ = subject.split(model)
-    length = _checks.integer("length", length, 2)
     batch = _checks.integer("batch", batch, 1)
-    start = [] if first is None else [subject.token_id(model, first, "first")]
-    _checks.length_fits("length", 2 * length + len(start), 0, gpt.wpe.num_embeddings)
-    rng = np.random.default_rng(_checks.seed(seed))
-    random = rng.integers(0, gpt.wte.num_embeddings, (batch, length))
-    ids = np.hstack([np.tile(np.array(start, np.int64), (batch, 1)), random, random])
-    queries = np.arange(length, 2 * length) + len(start)
+    first = None if first is None else subject.token_id(model, first, "first")
+    begin, vocab = int(first is not None), gpt.wte.num_embeddings
+    length = _checks.integer("length", length, 2, vocab - begin)
+    _checks.length_fits("length", 2 * length + begin, 0, gpt.wpe.num_embeddings)
+    ids = repeated(np.random.default_rng(_checks.seed(seed)), vocab, batch, length, first)
+    queries = np.arange(length, 2 * length) + begin
     places = {"induction": queries - length + 1, "previous": queries - 1, "duplicate": queries - length}
 
     def look(weights):
@@ -370,3 +369,11 @@ def induction_scores(model, *, length=50, batch=4, first=None, seed=0) -> HeadPa
 
     means = subject.reduced(gpt, ids, "attn.weights", look).mean(axis=1)  # [L, 3, H]
     return HeadPatterns(*(HeadTable(means[:, i], f"{what} score") for i, what in enumerate(places)))
+
+
+def repeated(rng, vocab, batch, length, first):
+    """Ids [batch, 2 length] or one more: random ones, no two alike, twice, behind `first` if there is one."""
+    others = np.arange(vocab) if first is None else np.delete(np.arange(vocab), first)
+    random = np.stack([rng.choice(others, length, replace=False) for _ in range(batch)])
+    start = np.full((batch, int(first is not None)), 0 if first is None else first)
+    return np.hstack([start, random, random])
