@@ -67,8 +67,9 @@ def _score(args):
         jobs = [_job(lm, row, args.allow_special) for row in rows]
 
         def do(batch, progress):
-            scores = lm.score([job.row.fields["text"] for job in batch], **options)
-            progress.add(tokens=sum(len(score) for score in scores))
+            texts = [job.row.fields["text"] for job in batch]
+            scores = lm.score(texts, progress=lambda count: progress.add(tokens=count), **options)
+            progress.add(tokens=sum(len(score) - score.n_scored for score in scores))
             found = [_numbers(score, tokens, args.show) for score in scores]
             total.add(found)
             return [{**job.row.stamp(run), **numbers} for job, numbers in zip(batch, found, strict=True)]

@@ -36,8 +36,7 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
 
 def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None) -> list[Generated]:
     """Generate to the end; with a tokenizer the results have text."""
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress: expected a function, got {type(progress).__name__}")
+    _checks.optional_function("progress", progress)
     rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
     searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
     batch = Batch(model, rows, cache)

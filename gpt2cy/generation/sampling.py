@@ -164,8 +164,7 @@ class Sampling:
         put("stop", _texts)
         put("on_full", _checks.choice, ("stop", "slide"))
         put("seed", _checks.integer, *SEEDS)
-        if self.constrain is not None and not callable(self.constrain):
-            raise TypeError(f"constrain: expected a function or None, got {type(self.constrain).__name__}")
+        _checks.optional_function("constrain", self.constrain)
         if 1 < self.num_beams < self.num_return_sequences:
             raise ValueError(
                 f"num_return_sequences: expected at most num_beams ({self.num_beams}), "

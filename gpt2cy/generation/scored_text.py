@@ -296,10 +296,11 @@ def _after(missing: int, values: NDArray, filler) -> NDArray:
 
 
 def score_texts(
-    model, tokenizer, texts: Sequence[str], top, stride, bos, vocab_limit, allow_special
+    model, tokenizer, texts: Sequence[str], top, stride, bos, vocab_limit, allow_special, progress
 ) -> list[Score]:
     """Return a Score for each text; see `LanguageModel.score`."""
     bos = _checks.flag("bos", bos)
+    _checks.optional_function("progress", progress)
     if bos and tokenizer.eos_id is None:
         raise ValueError("bos: the tokenizer has no token to put before a text")
     before = [tokenizer.eos_id] if bos else []
@@ -314,7 +315,7 @@ def score_texts(
         return []
     sequences = [before + ids for ids, _ in encoded]
     scores = scoring.score_windows(
-        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names
+        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names, progress=progress
     )
     return [
         Score(text, ids, offsets, found, tokenizer)
