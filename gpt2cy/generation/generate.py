@@ -14,7 +14,7 @@ import numpy as np
 
 from gpt2cy import _checks
 from gpt2cy.cache import KVCache
-from gpt2cy.generation import beams
+from gpt2cy.generation import beams, prefix
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.result import Generated
@@ -38,17 +38,19 @@ def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None)
     """Generate to the end; with a tokenizer the results have text."""
     if progress is not None and not callable(progress):
         raise TypeError(f"progress: expected a function, got {type(progress).__name__}")
-    rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
-    searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
-    batch = Batch(model, rows, cache)
+    n_rows = sum(max(own.num_return_sequences, own.num_beams) for own in chosen)
     try:
+        prefix.require_memory(model, n_rows)
+        rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
+        searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
+        batch = Batch(model, rows, cache)
         while batch.running:
             n_new = len(batch.step())
             if progress is not None:
                 progress(n_new)
         beams.run(model, searches, cache, progress)
     except MemoryError as error:
-        raise MemoryError(f"prompts: {len(rows) or len(searches)} at once are too many: {error}") from None
+        raise MemoryError(f"prompts: {n_rows} at once are too many: {error}") from None
     results = [row.result(None if tokenizer is None else text_of(row, tokenizer)) for row in rows]
     results += [result for search in searches for result in search.results()]
     return sorted(results, key=lambda result: result.prompt)  # of one prompt they are in order

@@ -189,7 +189,7 @@ def score_many(model, sequences, starts=None, *, top=0, vocab_limit=None) -> lis
     arrays = _checks.token_sequences(sequences, model.config.vocab_size)
     if starts is None:
         starts = [1] * len(arrays)
-    elif not isinstance(starts, (Sequence, np.ndarray)):
+    elif not isinstance(starts, Sequence) and not (isinstance(starts, np.ndarray) and starts.ndim):
         raise TypeError(f"starts: expected a list of integers, got {type(starts).__name__}")
     elif len(starts) != len(arrays):
         raise ValueError(f"starts: expected {len(arrays)}, one a sequence, got {len(starts)}")

@@ -71,14 +71,13 @@ def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, in
     """Return (seed, row number) of each prompt, which its random numbers are made of.
 
     A seed for all prompts is told apart by the prompts' numbers; one given for a prompt alone counts by
-    itself, wherever the prompt stands. Where none is given, one is drawn.
+    itself, wherever the prompt stands. Where none is given, one is drawn, for all or for a prompt alone: the
+    seeds that are told replay the results, given as these were.
     """
+    if isinstance(settings.get("seed", sampling), (list, tuple, np.ndarray)):
+        return [(secrets.randbits(63) if own.seed is None else own.seed, 0) for own in chosen]
     drawn = secrets.randbits(63)
-    listed = isinstance(settings.get("seed", sampling), (list, tuple, np.ndarray))
-    return [
-        (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i)
-        for i, own in enumerate(chosen)
-    ]
+    return [(drawn if own.seed is None else own.seed, i) for i, own in enumerate(chosen)]
 
 
 def stop_ids_of(settings: Sampling) -> frozenset[int]:

@@ -58,6 +58,7 @@ class Stream:
     def __init__(self, lm, rows, cache):
         self._row = rows[0]
         self._batch = Batch(lm.model, rows, cache)
+        self._busy = False
         self.seed = self._row.seed
         self.result = None
 
@@ -66,16 +67,28 @@ class Stream:
 
     def __next__(self) -> str:
         while self._batch.running:
-            try:
-                self._batch.step()
-            except BaseException:  # as a generator ends then
-                self._batch.running = []
-                raise
+            self._step()
             if piece := self._row.text.take():
                 return piece
         if self.result is None and self._row.finish_reason:
             self.result = self._row.result(str(self._row.text))
         raise StopIteration
+
+    def _step(self):
+        """One more id; what goes wrong ends the stream, as it ends a generator."""
+        if self._busy:
+            raise RuntimeError("stream: expected one caller at a time, got another before the last piece was there")
+        self._busy = True
+        try:
+            self._batch.step()
+        except StopIteration as error:  # a callback's; here it would say that the text has ended
+            self._batch.running = []
+            raise RuntimeError("constrain: expected an answer, got StopIteration") from error
+        except BaseException:
+            self._batch.running = []
+            raise
+        finally:
+            self._busy = False
 
 
 def texts_of(value) -> list[str]:

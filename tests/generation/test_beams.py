@@ -117,6 +117,19 @@ def test_bans_hold(model):
     assert all(token in (6, (1 + i) % 5) for i, token in enumerate(found.tokens.tolist()))
 
 
+def test_fewer_than_wanted(model):
+    """Only what is allowed comes out, each once; a sampled row's error where nothing is."""
+    only = search(model, [[3]], num_beams=3, n=3, max_new_tokens=4, constrain=lambda ids: [5])
+    assert [result.tokens.tolist() for result in only] == [[5] * 4]
+    found = search(
+        model, [[3]], num_beams=4, n=4, max_new_tokens=2, constrain=lambda ids: [5, 6], stop_ids=[5]
+    )
+    assert {tuple(result.tokens) for result in found} == {(5,), (6, 5), (6, 6)}
+    for constrain, step in ((lambda ids: [], 0), (lambda ids: [5] if len(ids) < 3 else [], 2)):
+        with pytest.raises(ValueError, match=f"^constrain, .*got none in any beam of prompt 1, at step {step}"):
+            search(model, [[3, 1], [3]], num_beams=2, max_new_tokens=4, constrain=[None, constrain])
+
+
 def test_text(build):
     """Stop strings end a beam, and are not shown."""
     lm = gpt2cy.LanguageModel(build(256, 20, 5, 2, 64), ByteTokenizer())

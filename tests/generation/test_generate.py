@@ -387,6 +387,9 @@ def test_more_rows_than_memory(monkeypatch):
         MemoryError, match=r"^prompts: 400 at once .*logits.*reduce the number of prompts or of"
     ):
         model.generate([[1]], max_new_tokens=1, n=400)
+    for many in ({"n": 10**12}, {"num_beams": 10**12}):  # or whoever makes a list of them
+        with pytest.raises(MemoryError, match=r"^prompts: 1000000000000 at once .*reduce the number of"):
+            model.generate([[1]], max_new_tokens=1, **many)
     with pytest.raises(MemoryError, match=r"^prompts: 8 at once are too many: .*cache [0-9]+ MiB"):
         wide.generate(np.arange(8 * 400).reshape(8, 400) % 61, max_new_tokens=1)
 
@@ -454,6 +457,16 @@ def test_gen_02_a_seed_for_each_prompt_goes_with_it(model):
     listed = [Sampling(max_new_tokens=8, seed=seed) for seed in seeds]
     again = tokens_of(model.generate(PROMPTS, listed))
     assert again[:4] == [result.tokens.tolist() for result in results[:4]]
+
+
+@pytest.mark.parametrize(
+    "given", [{"seed": [7, None, None]}, {"sampling": [Sampling(), Sampling(seed=7), Sampling()]}], ids=str
+)
+def test_gen_02_seeds_drawn_for_prompts_replay(model, given):
+    results = model.generate([[1, 2]] * 3, max_new_tokens=12, details=True, **given)
+    again = model.generate([[1, 2]] * 3, max_new_tokens=12, seed=[result.seed for result in results])
+    assert tokens_of(again) == [result.tokens.tolist() for result in results]
+    assert len({result.seed for result in results}) == 3
 
 
 def test_gen_02_two_models_at_once(build):

@@ -319,6 +319,7 @@ def test_nothing_to_score(model):
         (([[1, 2]], [1.0]), {}, TypeError, "starts[0]: expected an integer"),
         (([[1, 2]], [1, 1]), {}, ValueError, "starts: expected 1, one a sequence, got 2"),
         (([[1, 2]], 1), {}, TypeError, "starts: expected a list of integers, got int"),
+        (([[1, 2]], np.array(1)), {}, TypeError, "starts: expected a list of integers, got ndarray"),
         (([],), {}, ValueError, "sequences: expected at least one"),
         (([[1], []],), {}, ValueError, "sequences[1]: expected at least one token"),
         (([[1, 61]],), {}, ValueError, "sequences[0]: id 61 at [1] is outside the vocabulary of 61"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LanguageModel.generate` and `.stream`: text in, text out, ends, and what never comes."""
 
+import enum
 import importlib.util
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpt2cy
-from gpt2cy import tokenizer
+from gpt2cy import Sampling, tokenizer
 from gpt2cy.kernels import dispatch
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer
 from gpt2cy.tokenizer.added import AddedToken
@@ -236,6 +237,38 @@ def test_text_comes_as_soon_as_it_can(words):
     next(stream)
     del stream
     assert both(words, max_new_tokens=3).finish_reason in ("length", "stop_id")
+
+
+class Name(str, enum.Enum):
+    """Whose `str` is not its text."""
+
+    PROMPT, STOP = "To be", "e"
+
+
+def test_a_subclass_of_str_is_its_text(lm):
+    assert str(Name.PROMPT) != "To be"
+    expected = lm.generate("To be", max_new_tokens=6, seed=1)
+    assert lm.generate(Name.PROMPT, max_new_tokens=6, seed=1).text == expected.text
+    assert "".join(lm.stream(Name.PROMPT, max_new_tokens=6, seed=1)) == expected.text
+    assert type(Sampling(stop=[Name.STOP]).stop[0]) is str
+    assert lm.score(Name.PROMPT).to_dict() == lm.score("To be").to_dict()
+    assert lm.compare(Name.PROMPT, [Name.STOP]).to_dict() == lm.compare("To be", ["e"]).to_dict()
+
+
+def test_a_stream_has_one_caller_at_a_time(lm):
+    """A callback that goes on with the stream that called it."""
+    streams = []
+    streams.append(lm.stream("To be", max_new_tokens=6, seed=1, constrain=lambda ids: next(streams[0])))
+    with pytest.raises(RuntimeError, match="^stream: expected one caller at a time"):
+        next(streams[0])
+    assert list(streams[0]) == [] and streams[0].result is None
+
+
+def test_a_stop_iteration_of_a_callback_is_no_end(lm):
+    """As in a generator."""
+    stream = lm.stream("To be", max_new_tokens=6, constrain=lambda ids: next(iter(())))
+    with pytest.raises(RuntimeError, match="^constrain: .* got StopIteration"):
+        list(stream)
 
 
 def test_an_error_in_a_callback_ends_a_stream(words):
