@@ -18,18 +18,10 @@ import numpy as np
 from gpt2cy.generation import prefix
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
-from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.settings import stop_ids_of
 from gpt2cy.generation.stops import Text
 
 _NEVER = -1e9  # the score of what must not be chosen
-_NO_USE = {
-    "top_k": "nothing is drawn",
-    "top_p": "nothing is drawn",
-    "min_p": "nothing is drawn",
-    "typical_p": "nothing is drawn",
-    "logprobs": "a beam has a score",
-}
 
 
 @dataclass(eq=False)
@@ -61,15 +53,9 @@ class Search:
     vocab_size : int
     tokenizer : Tokenizer, optional
         For stop strings, and for the text of results.
-
-    Raises
-    ------
-    ValueError
-        If a setting is given that has no meaning here.
     """
 
     def __init__(self, prompt, ids, settings, seed, limit, vocab_size, tokenizer=None):
-        require_no_draw(settings)
         self.prompt, self.ids, self.settings, self.seed, self.tokenizer = (
             prompt,
             ids,
@@ -277,20 +263,6 @@ def separate(searches):
             if id(beam.cache) in taken:
                 beam.cache = beam.cache.copy()
             taken.add(id(beam.cache))
-
-
-def require_no_draw(settings) -> None:
-    """Raise ValueError for settings that beam search would have to ignore."""
-    plain = Sampling()
-    for name, why in _NO_USE.items():
-        if getattr(settings, name) != getattr(plain, name):
-            raise ValueError(f"{name}: expected {getattr(plain, name)} where num_beams > 1: {why}")
-    if settings.temperature not in (0.0, 1.0):
-        raise ValueError("temperature: expected 0 or 1 where num_beams > 1: nothing is drawn")
-    if settings.on_full != "stop":
-        raise ValueError(
-            'on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop'
-        )
 
 
 def log_softmax(row: np.ndarray) -> np.ndarray:

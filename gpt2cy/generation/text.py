@@ -77,7 +77,7 @@ class Stream:
     def _step(self):
         """One more id; what goes wrong ends the stream, as it ends a generator."""
         if self._busy:
-            raise RuntimeError("stream: expected one caller at a time, got another before the last piece was there")
+            raise RuntimeError("stream: expected one caller at a time, got another before a piece was there")
         self._busy = True
         try:
             self._batch.step()

@@ -134,6 +134,12 @@ def test_a_folder_is_no_file(tmp_path):
         Journal(str(tmp_path))
 
 
+def test_a_lone_surrogate_of_the_input_is_an_escape(path):
+    with Journal(str(path)) as out:
+        out.append([record(0, id="\ud800\u00e9")])
+    assert json.loads(path.read_bytes())["id"] == "\ud800\u00e9"
+
+
 def test_json_has_no_infinities():
     line = journal.json_line({"a": [math.inf, {"b": -math.inf}, (math.nan, 1.5)], "c": "é"})
     assert line == '{"a": [null, {"b": null}, [null, 1.5]], "c": "é"}\n'

@@ -239,7 +239,7 @@ def test_text_comes_as_soon_as_it_can(words):
     assert both(words, max_new_tokens=3).finish_reason in ("length", "stop_id")
 
 
-class Name(str, enum.Enum):
+class Name(str, enum.Enum):  # noqa: UP042  # as people write it
     """Whose `str` is not its text."""
 
     PROMPT, STOP = "To be", "e"
