@@ -267,6 +267,13 @@ def token_sequences(sequences, vocab_size: int, name: str = "sequences") -> list
     return copies
 
 
+def ragged(tokens) -> bool:
+    """Whether this is a list of sequences of different lengths; what is in them is checked elsewhere."""
+    if not _is_list(tokens) or not all(hasattr(item, "__len__") for item in tokens):
+        return False
+    return len({len(item) for item in tokens}) > 1
+
+
 def ids(name: str, x, num_embeddings: int) -> np.ndarray:
     """Return a private C-contiguous int64 copy of row numbers of an embedding, of any shape, also 0-d."""
     array = _integers(name, x, _RAGGED)

@@ -32,6 +32,7 @@ _PRESETS = {
     "gpt2-xl": {"n_embd": 1600, "n_heads": 25, "n_layers": 48, **_RELEASED},
     "distilgpt2": {"n_embd": 768, "n_heads": 12, "n_layers": 6, **_RELEASED},
 }
+PRESETS = tuple(_PRESETS)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from gpt2cy.layers.embedding cimport Embedding
 from gpt2cy.layers.head cimport Scores
 from gpt2cy.layers.layernorm cimport LayerNorm
 from gpt2cy.layers.linear cimport Linear
-from gpt2cy.layers.tap cimport Tap
+from gpt2cy.layers.tap cimport Observer
 from gpt2cy.parameters cimport Parameters
 from gpt2cy.workspace cimport Workspace
 
@@ -20,15 +20,19 @@ cdef class GPT:
     cdef Arena arena
     cdef void *spare           # memory of the last call's workspace
     cdef Parameters parameters  # by name
-    cdef int score(self, Workspace w, list lengths, Scores scores) except -1
-    cdef list enter_caches(self, list caches, list lengths, bint many)
+    cdef int score(self, Workspace w, list lengths, Scores scores, Observer observer) except -1
+    cdef list enter_caches(self, list caches, list lengths, str many)
     cdef dict layers_by_name(self)
     cdef int write(self, path, form, dict options) except -1
-    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1
+    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
     cdef int check_cache(self, cache, str name) except -1
-    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs,
-                  Scores scores=*) except -1
-    cdef tuple ragged(self, sequences, caches)
-    cdef rectangle(self, tokens, cache, bint last_only)
+    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
+                  Observer observer=*, Scores scores=*) except -1
+    cdef tuple ragged(self, str name, sequences, caches)
+    cdef rectangle(self, tokens, cache, bint last_only, Observer observer)
+    cdef different(self, str name, sequences, caches, Observer observer)
+    cdef Observer observed(self, bint check_finite=*)
+    cdef Observer checked(self, check_finite)
     cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
-                 const Tap *tap, Scores scores=*) except -1
+                 Observer observer, Scores scores) except -1
+    cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,8 @@ from gpt2cy.config import GPTConfig
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.scoring import TokenScores
+from gpt2cy.inspection.editing import Edit, Editing
+from gpt2cy.inspection.profiling import Profile
 from gpt2cy.layers.block import Block
 from gpt2cy.layers.embedding import Embedding
 from gpt2cy.layers.layernorm import LayerNorm
@@ -34,11 +36,21 @@ class GPT:
     def ln_f(self) -> LayerNorm: ...
     @property
     def lm_head(self) -> Linear: ...
-    def __call__(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
-    def forward(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
-    def next_logits(self, tokens: ArrayLike, cache: KVCache | None = None) -> NDArray[np.float32]: ...
+    def __call__(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
+    def forward(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
+    def next_logits(
+        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+    ) -> NDArray[np.float32]: ...
     def forward_many(
-        self, sequences: Sequence[ArrayLike], caches: Sequence[KVCache] | None = None
+        self,
+        sequences: Sequence[ArrayLike],
+        caches: Sequence[KVCache] | None = None,
+        *,
+        check_finite: bool = False,
     ) -> list[NDArray[np.float32]]: ...
     def next_logits_many(
         self,
@@ -85,6 +97,25 @@ class GPT:
         top: int = 0,
         vocab_limit: int | None = None,
     ) -> list[TokenScores]: ...
+    def trace_names(self) -> list[str]: ...
+    def trace(
+        self,
+        tokens: ArrayLike | Sequence[ArrayLike],
+        names: str | Sequence[str] = "*",
+        *,
+        cache: KVCache | Sequence[KVCache] | None = None,
+    ) -> dict[str, Any]: ...
+    def edit(
+        self, edits: Mapping[str, Edit | Callable[..., Any] | Sequence[Edit | Callable[..., Any]]]
+    ) -> Editing: ...
+    def profile(
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        last_only: bool = False,
+        seconds: float = 1.0,
+    ) -> Profile: ...
     def named_parameters(self) -> Iterator[tuple[str, NDArray[np.float32]]]: ...
     def state_dict(self) -> dict[str, NDArray[np.float32]]: ...
     @classmethod

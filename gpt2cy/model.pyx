@@ -10,6 +10,7 @@ check their arguments and differ in what they keep.
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.string cimport memmove
 
 from gpt2cy.cache cimport KVCache
 from gpt2cy.kernels cimport rows as kernel
@@ -17,14 +18,15 @@ from gpt2cy.kernels.packed cimport PackedMatrix
 from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
-from gpt2cy.layers.tap cimport EMBED, LN_F, show
+from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, apart, show
 from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, residual_nbytes
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last, residual_nbytes
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
+from gpt2cy.layers.tap import EDITS as _EDITS
 
 
 cdef class GPT:
@@ -111,13 +113,26 @@ cdef class GPT:
 
     # ---- forward ----------------------------------------------------------------------------
 
+    cdef Observer observed(self, bint check_finite=False):
+        """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
+        if not check_finite and not _EDITS.get():
+            return None
+        from gpt2cy.inspection import watch
+        return watch.for_pass(self, check_finite)
+
+    cdef Observer checked(self, check_finite):
+        """Who checks a pass, or None."""
+        return self.observed(True) if _checks.flag("check_finite", check_finite) else None
+
     cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
-                 const Tap *tap, Scores scores=None) except -1:
+                 Observer observer, Scores scores) except -1:
         """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
 
         ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
         reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
-        negative, of all rows of all; scores: statistics in place of logits, of the rows that it names.
+        negative, of all rows of all; observer: who sees it, or None for whoever the edits in force want to; scores:
+        statistics in place of logits, of the rows that it names.  An observed pass goes through every row in every
+        block.
         """
         cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
@@ -131,6 +146,9 @@ cdef class GPT:
         cdef float[:, ::1] view
         cdef KVCache cache
         cdef Block block, last = self.blocks[len(self.blocks) - 1]
+        cdef Tap *tap = NULL
+        if observer is None:
+            observer = self.observed()
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         if scores is not None:
             nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
@@ -156,40 +174,81 @@ cdef class GPT:
                     rows[row] = &view[j, 0]
                     row += 1
         first_id = &ids[0]
+        if observer is not None:
+            tap = &observer.tap
+            tap.team, tap.batch, tap.buffers = &w.team, &w.batch, &w.buffers
         with nogil:
             kernel.embed(&w.team, &self.wte.table, first_id, &self.wpe.table, positions, w.buffers.x, n, width)
             show(tap, EMBED, 0, w.buffers.x, n, width)
         for block in self.blocks:
             PyErr_CheckSignals()
-            w.batch.last_only = last_only and block is last
+            if tap != NULL and tap.over:
+                break
+            w.batch.last_only = last_only and not apart(tap) and block is last
             with nogil:
                 block.run(&w.team, &w.batch, &w.buffers, tap)
+        if scores is not None and not (tap != NULL and tap.over):
+            return self.score(w, lengths, scores, observer)
+        if apart(tap):
+            return self.end_observed(w, n_out, out, rows, observer)
         if n_out == 0:   # into the caches only
             return 0
-        if scores is not None:
-            return self.score(w, lengths, scores)
         with nogil:
             self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
             show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
             self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
         return 0
 
-    cdef int score(self, Workspace w, list lengths, Scores scores) except -1:
+    cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1:
+        """Final norm and head of an observed pass, as far as they are wanted; then what an observer raised."""
+        cdef Tap *tap = &observer.tap
+        cdef Py_ssize_t n = w.batch.n_rows, width = self.wte.n_embd, vocab = self.lm_head.out_features, row = 0, i
+        cdef float *logits
+        with nogil:
+            if not tap.over and n_out > 0:
+                self.ln_f.run(&w.team, w.buffers.x, n, w.buffers.narrow)
+                show(tap, LN_F, 0, w.buffers.narrow, n, width)
+            if not tap.over and n_out > 0 and (out != NULL or rows != NULL):
+                if n_out < n:
+                    keep_last(&w.batch)
+                    gather_last(&w.batch, &w.buffers, width)
+                self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
+                for i in range(w.batch.n_sequences):
+                    if row == n_out:
+                        break
+                    tap.sequence = i
+                    n = w.batch.sequences[i].n_rows
+                    logits = out + row * vocab if out != NULL else rows[row]
+                    show(tap, LOGITS, 0, logits, n, vocab)
+                    row += n
+        if observer.error is not None:
+            raise observer.error
+        return 0
+
+    cdef int score(self, Workspace w, list lengths, Scores scores, Observer observer) except -1:
         """What follows the blocks where logits are not wanted: rows to be scored close up, and the fused head."""
         cdef Py_ssize_t width = self.wte.n_embd, row = 0, done = 0, first, n, i
+        cdef Tap *tap = &observer.tap if observer is not None else NULL
+        with nogil:
+            self.ln_f.run(&w.team, w.buffers.x, w.batch.n_rows, w.buffers.narrow)
+            show(tap, LN_F, 0, w.buffers.narrow, w.batch.n_rows, width)
+        if observer is not None and observer.error is not None:
+            raise observer.error
         for i in range(len(lengths)):
             first = scores.firsts[i]
             n = lengths[i]
             if n > first:
-                with nogil:
-                    self.ln_f.run(&w.team, w.buffers.x + (row + first) * width, n - first,
-                                  w.buffers.narrow + done * width)
-                done += n - first
+                memmove(w.buffers.narrow + done * width, w.buffers.narrow + (row + first) * width,
+                        (n - first) * width * sizeof(float))
+            w.batch.sequences[i].row = done
+            w.batch.sequences[i].position += first
+            w.batch.sequences[i].n_rows = n - first
+            done += n - first
             row += n
         w.give_back(w.buffers.wide)
-        return scores.run(w, self.lm_head, w.buffers.narrow)
+        return scores.run(w, self.lm_head, w.buffers.narrow, observer)
 
-    cdef list enter_caches(self, list caches, list lengths, bint many):
+    cdef list enter_caches(self, list caches, list lengths, str many):
         """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
         cdef KVCache cache
         cdef Py_ssize_t i
@@ -207,7 +266,7 @@ cdef class GPT:
                 cache, slot = slots[i]
                 past = cache.slots[<Py_ssize_t>slot].length
                 if past + lengths[i] > self.wpe.num_embeddings:
-                    label = f"sequences[{i}]" if many else "tokens"
+                    label = f"{many}[{i}]" if many else "tokens"
                     _checks.length_fits(label, lengths[i], past, self.wpe.num_embeddings)
                 if past + lengths[i] > cache.capacity:
                     label = f"caches[{i}]" if many else "cache"
@@ -222,13 +281,14 @@ cdef class GPT:
             raise
         return slots
 
-    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out) except -1:
+    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1:
         """MemoryError before anything is allocated for a call that cannot fit."""
         cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
         cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
         cdef KVCache cache
         cdef Py_ssize_t i = 0, slot
         cdef size_t cached = 0
+        cdef list past = [0] * len(lengths)
         cdef Team team
         cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
         team.n_threads = 1
@@ -237,10 +297,13 @@ cdef class GPT:
                 cache = item
                 for slot in range(cache.batch_size):
                     cached += cache.wanted(slot, lengths[i])
+                    past[i] = cache.slots[slot].length
                     i += 1
         plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
         if caches is not None:
             plan["cache"] = cached
+        if observer is not None:
+            plan["activations"] = observer.prepare(lengths, past)
         host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")
         return 0
 
@@ -254,9 +317,12 @@ cdef class GPT:
             _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
         return 0
 
-    cdef int call(self, ids, list lengths, list caches, bint many, Py_ssize_t last_rows, out, list outs,
-                  Scores scores=None) except -1:
-        """Enter the guards, run, commit what the caches have read."""
+    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
+                  Observer observer=None, Scores scores=None) except -1:
+        """Enter the guards, run, commit what the caches have read.
+
+        many: the argument that holds the sequences, where each has a cache of its own.
+        """
         cdef const int64_t[::1] read = ids.reshape(-1)
         cdef float[::1] flat
         cdef float *data = NULL
@@ -271,7 +337,7 @@ cdef class GPT:
             if caches is not None:
                 slots = self.enter_caches(caches, lengths, many)
             try:
-                self.run(read, lengths, slots, last_rows, data, outs, NULL, scores)
+                self.run(read, lengths, slots, last_rows, data, outs, observer, scores)
                 if slots is not None:
                     for i in range(len(slots)):
                         cache, slot = slots[i]
@@ -285,8 +351,9 @@ cdef class GPT:
             self.arena.leave_read()
         return 0
 
-    cdef rectangle(self, tokens, cache, bint last_only):
-        """Forward and next_logits: [T] or [B, T] ids to their logits."""
+    cdef rectangle(self, tokens, cache, bint last_only, Observer observer):
+        """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
+        cdef bint wanted = observer is None or observer.logits
         ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
         batch, length = ids.shape
         _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
@@ -296,16 +363,16 @@ cdef class GPT:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
         self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
-                            batch if last_only else batch * length)
+                            (batch if last_only else batch * length) * wanted, observer)
         shape = () if flat else (batch,)
         if not last_only:
             shape += (length,)
-        out = np.empty((*shape, self.lm_head.out_features), np.float32)
-        self.call(ids, [length] * batch, None if cache is None else [cache], False, batch if last_only else -1, out,
-                  None)
+        out = np.empty((*shape, self.lm_head.out_features), np.float32) if wanted else None
+        self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
+                  None, observer)
         return out
 
-    def forward(self, tokens, cache=None):
+    def forward(self, tokens, cache=None, *, check_finite=False):
         """Logits of every position.
 
         Parameters
@@ -315,6 +382,9 @@ cdef class GPT:
             lengths use `forward_many`.
         cache : KVCache, optional
             With B slots: tokens are read as the continuation of what it holds, and appended to it.
+        check_finite : bool
+            Whether to look at every activation on the way (`trace_names`), and raise where the first one is not
+            finite.
 
         Returns
         -------
@@ -326,6 +396,9 @@ cdef class GPT:
             If tokens are of the wrong kind, empty, out of range or too long, or do not fit the cache.
         RuntimeError
             If the cache is in use by another call, or weights are being assigned.
+        FloatingPointError
+            With `check_finite`, naming the first activation and position that is not finite; nothing has been
+            appended to the cache then.
 
         Examples
         --------
@@ -334,13 +407,13 @@ cdef class GPT:
         >>> model.forward([3, 1, 4]).shape
         (3, 512)
         """
-        return self.rectangle(tokens, cache, False)
+        return self.rectangle(tokens, cache, False, self.checked(check_finite))
 
-    def __call__(self, tokens, cache=None):
+    def __call__(self, tokens, cache=None, *, check_finite=False):
         """The same as `forward`."""
-        return self.rectangle(tokens, cache, False)
+        return self.rectangle(tokens, cache, False, self.checked(check_finite))
 
-    def next_logits(self, tokens, cache=None):
+    def next_logits(self, tokens, cache=None, *, check_finite=False):
         """Logits of the last position only: what comes next.
 
         Parameters and errors are those of `forward`.
@@ -356,9 +429,9 @@ cdef class GPT:
         >>> model.next_logits([[3, 1, 4]]).shape
         (1, 512)
         """
-        return self.rectangle(tokens, cache, True)
+        return self.rectangle(tokens, cache, True, self.checked(check_finite))
 
-    def forward_many(self, sequences, caches=None):
+    def forward_many(self, sequences, caches=None, *, check_finite=False):
         """Logits of every position of sequences of different lengths, in one pass without padding.
 
         Parameters
@@ -367,6 +440,8 @@ cdef class GPT:
             Each of any length from 1 to block_size.
         caches : list of KVCache, optional
             One single-slot cache a sequence, all different.
+        check_finite : bool
+            As in `forward`.
 
         Returns
         -------
@@ -375,7 +450,7 @@ cdef class GPT:
 
         Raises
         ------
-        TypeError, ValueError, RuntimeError
+        TypeError, ValueError, RuntimeError, FloatingPointError
             As `forward`; ValueError if a cache is given twice.
 
         Examples
@@ -385,10 +460,15 @@ cdef class GPT:
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        ids, lengths, caches = self.ragged(sequences, caches)
-        self.require_memory("sequences", lengths, caches, sum(lengths))
-        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths]
-        self.call(ids, lengths, caches, True, -1, None, outs)
+        return self.different("sequences", sequences, caches, self.checked(check_finite))
+
+    cdef different(self, str name, sequences, caches, Observer observer):
+        """forward_many of the argument `name`; None where the observer wants no logits."""
+        cdef bint wanted = observer is None or observer.logits
+        ids, lengths, caches = self.ragged(name, sequences, caches)
+        self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
+        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths] if wanted else None
+        self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
 
     def next_logits_many(self, sequences, caches=None, *, out=None):
@@ -419,28 +499,28 @@ cdef class GPT:
         >>> model.next_logits_many([[1, 2, 3], [4]]).shape
         (2, 512)
         """
-        ids, lengths, caches = self.ragged(sequences, caches)
+        ids, lengths, caches = self.ragged("sequences", sequences, caches)
         if out is None:
-            self.require_memory("sequences", lengths, caches, len(lengths))
+            self.require_memory("sequences", lengths, caches, len(lengths), None)
             out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
         else:
             _checks.output("out", out, len(lengths), self.lm_head.out_features)
-            self.require_memory("sequences", lengths, caches, 0)
-        self.call(ids, lengths, caches, True, len(out), out, None)
+            self.require_memory("sequences", lengths, caches, 0, None)
+        self.call(ids, lengths, caches, "sequences", len(out), out, None)
         return out
 
-    cdef tuple ragged(self, sequences, caches):
+    cdef tuple ragged(self, str name, sequences, caches):
         """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
         if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
-            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, "sequences")
+            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, name)
             lengths = [ids.shape[1]] * ids.shape[0]
         else:
-            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings)
+            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
             lengths = [len(array) for array in arrays]
             ids = np.concatenate(arrays)
         longest = max(lengths)
         if longest > self.wpe.num_embeddings:
-            _checks.length_fits(f"sequences[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
+            _checks.length_fits(f"{name}[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
         if caches is None:
             return ids, lengths, None
         if not isinstance(caches, (list, tuple)):
@@ -676,6 +756,124 @@ cdef class GPT:
         from gpt2cy.generation import scoring
         return scoring.score_many(self, sequences, starts, top=top, vocab_limit=vocab_limit)
 
+    # ---- looking inside: doors to gpt2cy.inspection, which is imported when one is opened ------------
+
+    def trace_names(self):
+        """The names of all activations, in the order of computation.
+
+        `docs/inside.md` has the table of what each is.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.trace_names()[:6]
+        ['embed', 'resid.0', 'h.0.ln_1', 'h.0.attn.q', 'h.0.attn.k', 'h.0.attn.v']
+        """
+        from gpt2cy.inspection import names
+        return list(names.of(self))
+
+    def trace(self, tokens, names="*", *, cache=None):
+        """Run the model and keep activations by name.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T], or a list of such [T_i] of different lengths
+        names : str or list of str
+            Names, or patterns in which ``*``, ``?`` and ``[...]`` stand for any text, any character and any of
+            some: "h.*.attn.weights", "h.3.mlp.hidden", "resid.*". Only what matches takes memory, and without a
+            cache the pass ends where all of it has been seen.
+        cache : KVCache, or a list of them for sequences of different lengths, optional
+            As in `forward` and `forward_many`.
+
+        Returns
+        -------
+        dict of str to ndarray of float32
+            Copies, in the order of computation, of the shapes in the notes; for tokens [B, T] with an axis B in
+            front; for sequences of different lengths each is a list of arrays. Within `edit` they are what the
+            model went on with.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `forward`; ValueError if a pattern matches no name, with the names nearest to it.
+        MemoryError
+            If what is asked for does not fit the memory that is left.
+
+        Notes
+        -----
+        T counts the new positions and S all up to the last, those in the cache included; H heads of width D, C the
+        model's width, F that of the MLP, V the vocabulary.
+
+        ============================================  =========  ====================================================
+        embed                                         [T, C]     token plus position
+        h.i.ln_1                                      [T, C]     first norm of block i
+        h.i.attn.q, h.i.attn.k, h.i.attn.v            [H, T, D]  queries, keys, values of the new positions
+        h.i.attn.scores                               [H, T, S]  scale q k^T, before softmax; -inf where masked
+        h.i.attn.weights                              [H, T, S]  how much each query takes of each position's value
+        h.i.attn.heads                                [H, T, D]  what each head took: weights @ v
+        h.i.attn.per_head                             [H, T, C]  what each head adds to attn.out: all but the bias
+        h.i.attn.out                                  [T, C]     what attention adds to the residual
+        h.i.resid_mid                                 [T, C]     residual after attention
+        h.i.ln_2                                      [T, C]     second norm
+        h.i.mlp.pre, h.i.mlp.hidden                   [T, F]     before and after the activation
+        h.i.mlp.out                                   [T, C]     what the MLP adds to the residual
+        h.i.resid                                     [T, C]     residual after the block
+        ln_f                                          [T, C]     final norm
+        logits                                        [T, V]     equal to those of `forward` to the bit
+        resid.0, resid.1, ...                         [T, C]     the same arrays as embed, h.0.resid, ...
+        ============================================  =========  ====================================================
+
+        The attention kernel keeps neither scores nor weights; asked for, they are made apart from the same q and k.
+        Scores are its numbers to the bit. Weights are one softmax of a whole row, where the kernel goes block by
+        block and divides at the end: `weights @ v` is `heads` but for rounding.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> seen = model.trace([3, 1, 4], ["h.*.attn.weights", "logits"])
+        >>> [(name, array.shape) for name, array in seen.items()][2:]
+        [('h.2.attn.weights', (4, 3, 3)), ('logits', (3, 512))]
+        """
+        from gpt2cy.inspection import watch
+        return watch.trace(self, tokens, names, cache)
+
+    def edit(self, edits):
+        """Change activations on their way, in every call on this model within a ``with`` block.
+
+        Parameters
+        ----------
+        edits : mapping of str to an edit, a function, or a list of them
+            By name or pattern, as in `trace`; `gpt2cy.inspection` has the edits: zero, scale, add, replace, mean,
+            apply. A function takes an array of the name's shape, for one sequence, and returns one.
+
+        Returns
+        -------
+        context manager
+            It gives the model. Edits hold in the thread (or asyncio task) that entered it, until it is left,
+            however that happens. An inner block's edits come after an outer's.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name matches nothing, or an edit does not fit what it is for. What an edit raises in a call, or
+            an array of the wrong shape or kind that it returns, is raised by that call, which leaves the cache as
+            it was.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> from gpt2cy.inspection import zero
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> with model.edit({"h.1.attn.heads": zero(head=2), "h.*.mlp.hidden": lambda hidden: 2 * hidden}):
+        ...     edited = model([3, 1, 4])
+        >>> bool((edited == model([3, 1, 4])).any())
+        False
+        """
+        from gpt2cy.inspection import editing
+        return editing.Editing(self, edits)
+
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 
     def save_pretrained(self, folder, *, max_shard_size="5GB"):
@@ -753,6 +951,50 @@ cdef class GPT:
         finally:
             self.arena.leave_read()
         return 0
+
+    # ---- inspection ---------------------------------------------------------------------------
+
+    def profile(self, tokens, cache=None, *, last_only=False, seconds=1.0):
+        """Where the time of a pass goes: operation by operation and layer by layer.
+
+        The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
+        It is repeated, and the mean of the middle half is kept. Edits in force are not applied.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T]
+        cache : KVCache, optional
+            What comes before, as in `forward`; it is left as it was.
+        last_only : bool
+            Whether to run `next_logits` instead of `forward`.
+        seconds : float
+            How long to repeat, about; three passes at least. As long again measures the machine.
+
+        Returns
+        -------
+        gpt2cy.inspection.Profile
+            Printed it is a table; `plot()` draws it (the extra `plot`).
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError, RuntimeError
+            As `forward`; if seconds is not positive.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> print(model.profile([[1, 2, 3]], seconds=0.01))
+        operation     layers  ...
+        embed ...
+        >>> token = [[4]]
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([[1, 2, 3]], cache)
+        >>> model.profile(token, cache, seconds=0.01).by_operation()[-1].work
+        Work(operation='lm_head', layer=None, flops=131072, bytes=264192)
+        """
+        from gpt2cy.inspection.profiling import profile   # tools are imported when they are asked for
+        return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
 
     # ---- weights ------------------------------------------------------------------------------
 

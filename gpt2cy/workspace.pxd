@@ -45,6 +45,7 @@ cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ss
                          bint blocks) except 0
 cdef size_t residual_nbytes(Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t width) noexcept nogil
 cdef void keep_last(Batch *batch) noexcept nogil
+cdef Py_ssize_t gather_last(Batch *batch, Buffers *b, Py_ssize_t width) noexcept nogil
 cdef Workspace begin_call()
 cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner)
 cdef void forget(void **home) noexcept

@@ -10,6 +10,7 @@ that short calls do not ask the system for pages every time.
     Workspace.buffers   x, narrow, wide, scratch: what a Block needs
 """
 from libc.stdint cimport SIZE_MAX
+from libc.string cimport memcpy
 
 from gpt2cy.kernels.attention cimport attend_scratch
 from gpt2cy.kernels.gemm cimport matmul_scratch
@@ -279,6 +280,19 @@ cdef void keep_last(Batch *batch) noexcept nogil:
         s.row += before
         s.position += before
         s.n_rows = 1
+
+
+cdef Py_ssize_t gather_last(Batch *batch, Buffers *b, Py_ssize_t width) noexcept nogil:
+    """After keep_last, the rows that are left move to the front: their number."""
+    cdef Py_ssize_t i, row
+    for i in range(batch.n_sequences):   # forwards: a row moves up or stays
+        row = batch.sequences[i].row
+        if row != i:
+            memcpy(b.x + i * width, b.x + row * width, width * sizeof(float))
+            memcpy(b.narrow + i * width, b.narrow + row * width, width * sizeof(float))
+            batch.sequences[i].row = i
+    batch.n_rows = batch.n_sequences
+    return batch.n_rows
 
 
 cdef Workspace begin_call():

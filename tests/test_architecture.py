@@ -26,6 +26,8 @@ CORE = (
     "gpt2cy.config",
     CHECKS,
 )
+# Packages that the model opens when a method is called.
+DOORS = ("gpt2cy.weights", "gpt2cy.generation", "gpt2cy.inspection")
 FILES = {"io", "json", "os", "pathlib", "pickle", "shutil", "tempfile"}
 OPTIONAL = {
     "safetensors": ("gpt2cy.weights",),
@@ -36,8 +38,8 @@ OPTIONAL = {
     "matplotlib": ("gpt2cy.inspection",),
     "tqdm": ("gpt2cy.weights", "gpt2cy.cli.progress", "gpt2cy.integrations.lm_eval"),
     "lm_eval": ("gpt2cy.integrations.lm_eval",),
-    "torch": (),
-    "transformers": (),
+    "torch": ("gpt2cy.verify",),
+    "transformers": ("gpt2cy.verify",),
     "threadpoolctl": (),
 }
 
@@ -136,9 +138,7 @@ def the_core_knows_no_tools(name, imports, source):
     if name == "gpt2cy.model":
         doors = set(cython_imports("\n".join(re.findall(r"^ +from .*", source, re.MULTILINE))))
         outside = set(cython_imports("\n".join(re.findall(r"^from .*", source, re.MULTILINE))))
-        imports = imports - (
-            {item for item in doors if within(item, "gpt2cy.weights", "gpt2cy.generation")} - outside
-        )
+        imports = imports - ({item for item in doors if within(item, *DOORS)} - outside)
     if within(name, *CORE):
         return {item for item in ours(imports) if not within(item, "gpt2cy.kernels", *CORE)} | imports & FILES
 
@@ -219,7 +219,8 @@ RULES = {
         ("gpt2cy.model", "from gpt2cy.generation import generate"),
         ("gpt2cy.model", "from gpt2cy.weights import writers"),
         ("gpt2cy.model", "from gpt2cy.generation import scoring"),
-        ("gpt2cy.model", "def save():\n    from gpt2cy.inspection import record"),
+        ("gpt2cy.model", "def save():\n    from gpt2cy.training import adamw"),
+        ("gpt2cy.layers.tap", "def look():\n    from gpt2cy.inspection import watch"),
         ("gpt2cy.layers.linear", "def save():\n    from gpt2cy.weights import writers"),
     ],
     generation_knows_no_files: [

@@ -13,7 +13,7 @@ import pytest
 import gpt2cy
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/scoring.md", "docs/text.md")
+PAGES = ("README.md", "docs/inside.md", "docs/scoring.md", "docs/text.md", "docs/verify-and-plan.md")
 NEEDED = dict.fromkeys(("docs/text.md", "gpt2cy.tokenizer.load"), ("tokenizers", "tiktoken"))  # libraries
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import gpt2cy
-from gpt2cy.inspection import record
 from gpt2cy.kernels.packed import PackedMatrix
 
 CONFIG = gpt2cy.GPTConfig(61, 20, 5, 2, 150)
@@ -114,14 +113,14 @@ def test_a_config_changed_afterwards_does_not_matter(field, value, same_bits):
     object.__setattr__(model.config, field, value)
     same_bits(model(TOKENS), expected)
     same_bits(model(TOKENS[70:], cache.copy()), expected[70:])
-    same_bits(record(model, TOKENS)["logits"], expected)
+    same_bits(model.trace(TOKENS)["logits"], expected)
     model.load_state_dict(formula.weights(CONFIG))
     same_bits(model(TOKENS), expected)
     for tokens in ([61], [300], [0] * 151):
         with pytest.raises(ValueError, match=r"^tokens"):
             model(tokens)
         with pytest.raises(ValueError, match=r"^tokens"):
-            record(model, tokens)
+            model.trace(tokens)
 
 
 def test_the_callers_config_is_not_the_models():

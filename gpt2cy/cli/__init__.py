@@ -3,8 +3,10 @@
 
     main              demo and show-config are here
       checkpoints     info and convert
+      plan, verify    before a model is built, and whether it is right
       generate        text from prompts;  options: a flag for every field of Sampling
       score           numbers about texts
+      look            a page about one text
         work          rows through a model, for both
           rows        JSON Lines in, and which rows are done together
           journal     JSON Lines out, to go on from where a run was killed
@@ -20,7 +22,7 @@ import sys
 from collections.abc import Sequence
 
 from gpt2cy import __version__, demo, show_config
-from gpt2cy.cli import checkpoints, generate, score
+from gpt2cy.cli import checkpoints, generate, look, plan, score, verify
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,8 +74,11 @@ def _parser():
     _add_demo(commands)
     generate.add(commands)
     score.add(commands)
+    look.add(commands)
     checkpoints.add_info(commands)
     checkpoints.add_convert(commands)
+    plan.add(commands)
+    verify.add(commands)
     _add_show_config(commands)
     return parser
 

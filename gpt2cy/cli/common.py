@@ -6,9 +6,10 @@ import functools
 import sys
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
-    """Add SOURCE, --json and the options of the hub."""
-    parser.add_argument("source", metavar="SOURCE", type=path, help="a folder, a file or a hub id")
+def add_source(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    """Add SOURCE, which may be optional, --json and the options of the hub."""
+    about, count = "a folder, a file or a hub id", "?" if optional else None
+    parser.add_argument("source", metavar="SOURCE", type=path, nargs=count, help=about)
     parser.add_argument("--json", action="store_true", help="print JSON")
     hub = parser.add_argument_group("for a hub id")
     hub.add_argument("--revision", help="branch, tag or commit")

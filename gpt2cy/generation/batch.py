@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpt2cy.generation import prefix
+from gpt2cy.generation import prefix, trouble
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler, choose
 from gpt2cy.generation.sampling import Sampling
@@ -87,6 +87,10 @@ class Row:
                 reason, stop = "stop_string", self.text.found
         self.finish_reason, self.stop, self.cache = reason, stop, None
 
+    def context(self) -> np.ndarray:
+        """The ids that its cache holds."""
+        return np.concatenate([self.ids, np.array(self.tokens, np.int64)])[-self.held :]
+
     def window(self) -> np.ndarray:
         """The ids to be computed again from position 0 when the cache is full: the last `slide_to`."""
         keep = self.settings.slide_to or max(1, self.limit // 2)
@@ -134,7 +138,11 @@ class Batch:
             logits = self.next_logits()
         else:
             logits, self.started = self.start(), True
-        ids, logprobs, tops = choose(self.samplers, logits, self.logprobs)
+        try:
+            ids, logprobs, tops = choose(self.samplers, logits, self.logprobs)
+        except FloatingPointError as error:  # the logits themselves have been overwritten
+            found = (trouble.began(self.model, row.context()) for row in rows)
+            raise FloatingPointError(f"{error}{next(filter(None, found), '')}") from None
         for row, token in zip(rows, ids.tolist(), strict=True):
             row.accept(token)
         if self.logprobs:

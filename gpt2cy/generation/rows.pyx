@@ -32,6 +32,6 @@ def score_rows(GPT model not None, list sequences not None, caches, list firsts 
     """
     cdef Scores scores = Scores(firsts, targets, limit, top)
     lengths = [len(sequence) for sequence in sequences]
-    model.require_memory("sequences", lengths, caches, 1)
-    model.call(np.concatenate(sequences), lengths, caches, True, -1, None, None, scores)
+    model.require_memory("sequences", lengths, caches, 1, None)
+    model.call(np.concatenate(sequences), lengths, caches, "sequences", -1, None, None, None, scores)
     return scores.table, scores.top_ids, scores.top_logits

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gpt2cy import _checks
 from gpt2cy.cache import KVCache
+from gpt2cy.generation import trouble
 from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
 
@@ -333,9 +334,8 @@ def score_batch(
     if len(bad):
         piece, end = next(pair for pair in zip(pieces, ends, strict=True) if pair[1] > bad[0])
         at = piece.position + len(piece.ids) - end + int(bad[0])
-        raise FloatingPointError(
-            f"{piece.name}: the logits before token {at} are not finite; are the model's weights?"
-        )
+        began = trouble.began(model, piece.ids[: at - piece.position])
+        raise FloatingPointError(f"{piece.name}: the logits before token {at} are not finite{began}")
     # As the kernel does for the token itself, step by step, so that its bits are the same among these.
     below = top_logits.astype(np.float64) - table["max"].astype(np.float64)[:, None]
     whole = TokenScores(

@@ -53,9 +53,19 @@ def per_prompt(sampling, settings: dict, n_prompts: int) -> list[Sampling]:
     if not several:
         bases = bases * n_prompts
     return [
-        base.merged(**shared, **{name: value[i] for name, value in listed.items()})
+        own_of(base, i, shared, {name: value[i] for name, value in listed.items()})
         for i, base in enumerate(bases)
     ]
+
+
+def own_of(base: Sampling, i: int, shared: dict, own: dict) -> Sampling:
+    """The Sampling of prompt i; an error of a value of its own says whose it is."""
+    base = base.merged(**shared)
+    try:
+        return base.merged(**own)
+    except (TypeError, ValueError) as error:
+        name, colon, message = str(error).partition(":")
+        raise type(error)(f"{name}[{i}]{colon}{message}" if name in own else str(error)) from None
 
 
 def is_list(name, value):

@@ -5,14 +5,19 @@
     blocks         64 positions each, of every sequence (csrc/table.h)
     out [n, C]     heads side by side
 
-A task is a few consecutive queries of one head of one sequence; nothing of size [T, T] exists.
+A task is a few consecutive queries of one head of one sequence; nothing of size [T, T] exists, but for those
+who look inside: the last part of this file.
 Numbers: csrc/attention.inc.h.
 """
 from cython.parallel cimport prange
 
+from libc.math cimport INFINITY
+
 from gpt2cy.kernels.table cimport (
     G2_ATTENTION_SCRATCH,
     G2_BLOCK,
+    G2_MAX_ROWS,
+    G2_PANEL,
     fp_mode,
     g2_append,
     g2_attention,
@@ -149,3 +154,154 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
 cdef Py_ssize_t attend_scratch(const Team *team) noexcept nogil:
     """Floats of scratch for a team."""
     return team.n_threads * <Py_ssize_t>G2_ATTENTION_SCRATCH
+
+
+# ---- the same in steps that keep [T, S] numbers, for those who look inside ------------------------------
+#
+# Of one sequence: scores, weights [H, T, S] with T its new rows and S >= its positions.  Scores are the numbers
+# that the kernel goes through; weights are one softmax a row, where the kernel rescales block by block.
+
+cdef enum Step:
+    SCORES, WEIGHTS, MIX
+
+
+cdef struct Steps:
+    Step step
+    const Team *team
+    const g2_sequence *s
+    const float *qkv
+    Py_ssize_t n_heads, head_dim, layer, n_keys
+    float scale
+    float *rows                     # [H, T, n_keys]
+    const unsigned char *changed    # [H, T]
+    float *out                      # [n, C]
+    Region *region
+
+
+cdef void score_tile(const Steps *job, Py_ssize_t head, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """Queries first .. first + n - 1 of one head; later keys are -inf."""
+    cdef const g2_sequence *s = job.s
+    cdef Py_ssize_t width = job.n_heads * job.head_dim, i, j, key = 0, position = s.position + first
+    cdef const float *q = job.qkv + (s.row + first) * 3 * width + head * job.head_dim
+    cdef Py_ssize_t keys = job.layer * s.layer_stride + head * job.head_dim * G2_BLOCK
+    cdef float *rows = job.rows + (head * s.n_rows + first) * job.n_keys
+    cdef float tile[G2_MAX_ROWS * G2_PANEL]
+    while key < job.n_keys:
+        if key < position + n:
+            job.team.table.gemm_tile(n, job.head_dim, q, 3 * width, 1,
+                                     s.blocks[key // G2_BLOCK] + keys + key % G2_BLOCK, G2_BLOCK, tile, G2_PANEL, 0,
+                                     NULL, 0)
+        for i in range(n):
+            for j in range(min(<Py_ssize_t>G2_PANEL, job.n_keys - key)):
+                rows[i * job.n_keys + key + j] = (tile[i * G2_PANEL + j] * job.scale if key + j <= position + i
+                                                  else -INFINITY)
+        key += G2_PANEL
+
+
+cdef void weigh_tile(const Steps *job, Py_ssize_t head, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """exp(score - maximum) / sum over the keys that a query sees, in place; 0 for the others."""
+    cdef Py_ssize_t i, j, seen
+    cdef float *row = job.rows + (head * job.s.n_rows + first) * job.n_keys
+    for i in range(n):
+        seen = job.s.position + first + i + 1
+        job.team.table.softmax(row, row, 1, seen)
+        for j in range(seen, job.n_keys):
+            row[j] = 0
+        row += job.n_keys
+
+
+cdef void mix_rows(const Steps *job, Py_ssize_t head, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """weights @ v of n queries: one chain a query, over the keys up to its own."""
+    cdef const g2_sequence *s = job.s
+    cdef Py_ssize_t width = job.n_heads * job.head_dim, head_dim = job.head_dim, i, j, key, k, end, col = 0
+    cdef Py_ssize_t values = job.layer * s.layer_stride + (width + head * head_dim) * G2_BLOCK
+    cdef const float *weights = job.rows + (head * s.n_rows + first) * job.n_keys
+    cdef float *out = job.out + (s.row + first) * width + head * head_dim
+    cdef float tile[G2_MAX_ROWS * G2_PANEL]
+    while col < head_dim:
+        for i in range(n):
+            # What all n see goes in one tile; the rest of a query's chain follows alone.
+            key = 0 if i == 0 else s.position + first + 1
+            end = s.position + first + i + 1
+            while key < end:
+                k = min(<Py_ssize_t>G2_BLOCK - key % G2_BLOCK, end - key)
+                job.team.table.gemm_tile(
+                    n if i == 0 else 1, k, weights + i * job.n_keys + key, job.n_keys, 1,
+                    s.blocks[key // G2_BLOCK] + values + key % G2_BLOCK * head_dim + col, head_dim,
+                    tile + i * G2_PANEL, G2_PANEL, key > 0, NULL, 0)
+                key += k
+        for i in range(n):
+            for j in range(min(<Py_ssize_t>G2_PANEL, head_dim - col)):
+                out[i * width + col + j] = tile[i * G2_PANEL + j]
+        col += G2_PANEL
+
+
+cdef void mix_tile(const Steps *job, Py_ssize_t head, Py_ssize_t first, Py_ssize_t n) noexcept nogil:
+    """mix_rows of those whose weights have changed."""
+    cdef const unsigned char *changed = job.changed + head * job.s.n_rows + first
+    cdef Py_ssize_t i = 0, run
+    while i < n:
+        run = 0
+        while i + run < n and changed[i + run]:
+            run += 1
+        if run:
+            mix_rows(job, head, first + i, run)
+        i += run + 1
+
+
+cdef void step_one(const Steps *job, Py_ssize_t task) noexcept nogil:
+    """One tile of queries of one head."""
+    cdef Py_ssize_t height = job.team.table.sliver, tiles = (job.s.n_rows + height - 1) // height
+    cdef Py_ssize_t first = task % tiles * height, n = min(height, <Py_ssize_t>job.s.n_rows - first)
+    cdef fp_mode mode = g2_fp_enter()
+    if job.step == SCORES:
+        score_tile(job, task // tiles, first, n)
+    elif job.step == WEIGHTS:
+        weigh_tile(job, task // tiles, first, n)
+    else:
+        mix_tile(job, task // tiles, first, n)
+    g2_fp_leave(mode)
+
+
+cdef void step_some(const Steps *job, int worker) noexcept nogil:
+    cdef Py_ssize_t task = take(job.region, worker)
+    while task >= 0:
+        step_one(job, task)
+        task = take(job.region, worker)
+
+
+cdef void run_steps(Steps *job) noexcept nogil:
+    cdef Region region
+    cdef Py_ssize_t height = job.team.table.sliver, i
+    cdef Py_ssize_t n_tasks = (job.s.n_rows + height - 1) // height * job.n_heads
+    cdef int n = workers(job.team, <double>job.n_heads * job.s.n_rows * job.n_keys * job.head_dim, WORTH_A_TEAM)
+    if n == 1:
+        for i in range(n_tasks):
+            step_one(job, i)
+    else:
+        job.region = &region
+        open_region(&region, n, n_tasks)
+        for i in prange(n, schedule="static", chunksize=1, num_threads=n):
+            step_some(job, i)
+        close_region(&region)
+
+
+cdef void scores(const Team *team, const g2_sequence *s, const float *qkv, Py_ssize_t n_heads, Py_ssize_t head_dim,
+                 Py_ssize_t layer, float scale, float *rows, Py_ssize_t n_keys) noexcept nogil:
+    """rows[H, T, n_keys] = scale q k^T of one sequence, to the bit what attend goes through; -inf for later keys."""
+    cdef Steps job = Steps(SCORES, team, s, qkv, n_heads, head_dim, layer, n_keys, scale, rows, NULL, NULL, NULL)
+    run_steps(&job)
+
+
+cdef void weigh(const Team *team, const g2_sequence *s, Py_ssize_t n_heads, float *rows,
+                Py_ssize_t n_keys) noexcept nogil:
+    """Scores rows[H, T, n_keys] to weights, in place."""
+    cdef Steps job = Steps(WEIGHTS, team, s, NULL, n_heads, 1, 0, n_keys, 0.0, rows, NULL, NULL, NULL)
+    run_steps(&job)
+
+
+cdef void mix(const Team *team, const g2_sequence *s, Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer,
+              const float *rows, const unsigned char *changed, float *out, Py_ssize_t n_keys) noexcept nogil:
+    """out[n, C] = weights rows[H, T, n_keys] @ v, where changed[H, T] is set; keys later than a query count for 0."""
+    cdef Steps job = Steps(MIX, team, s, NULL, n_heads, head_dim, layer, n_keys, 0.0, <float *>rows, changed, out, NULL)
+    run_steps(&job)

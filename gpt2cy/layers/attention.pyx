@@ -16,8 +16,8 @@ from gpt2cy.kernels cimport rows
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.kernels.threads cimport meet
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
-from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, show
-from gpt2cy.workspace cimport Workspace, call_alone, keep_last
+from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, apart, show
+from gpt2cy.workspace cimport Workspace, call_alone, gather_last, keep_last
 
 from gpt2cy import _checks
 from gpt2cy.layers.linear import parts_of, reduced
@@ -25,19 +25,6 @@ from gpt2cy.layers.linear import parts_of, reduced
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:
     return linear_nbytes(n_embd, 3 * n_embd, bias) + linear_nbytes(n_embd, n_embd, bias)
-
-
-cdef Py_ssize_t gather(Batch *batch, Buffers *b, Py_ssize_t width) noexcept nogil:
-    """The rows that are left move to the front: their number."""
-    cdef Py_ssize_t i, row
-    for i in range(batch.n_sequences):   # forwards: a row moves up or stays
-        row = batch.sequences[i].row
-        if row != i:
-            memcpy(b.x + i * width, b.x + row * width, width * sizeof(float))
-            memcpy(b.narrow + i * width, b.narrow + row * width, width * sizeof(float))
-            batch.sequences[i].row = i
-    batch.n_rows = batch.n_sequences
-    return batch.n_rows
 
 
 cdef class Attention:
@@ -125,9 +112,9 @@ cdef class Attention:
         kernel.attend(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer, self.scale,
                       b.narrow, b.scratch)
         if batch.last_only and n > batch.n_sequences:
-            n = gather(batch, b, width)
+            n = gather_last(batch, b, width)
         show(tap, HEADS, <int>layer, b.narrow, n, width)
-        if tap == NULL:
+        if not apart(tap):
             self.c_proj.run(team, b.narrow, n, G2_LINEAR, b.x if residual else NULL, b.x, NULL, b.scratch)
             return
         self.c_proj.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)

@@ -15,7 +15,8 @@ cdef class Block:
     cdef readonly Py_ssize_t layer_idx
     cdef object config
     cdef int draw(self, rng, float std) except -1
-    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker) noexcept nogil
-    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b) noexcept nogil
+    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker,
+                       const Tap *tap) noexcept nogil
+    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil
     cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil
     cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil

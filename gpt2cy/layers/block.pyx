@@ -19,7 +19,7 @@ from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
 from gpt2cy.layers.linear cimport arena_alone
 from gpt2cy.layers.mlp cimport mlp_nbytes
-from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, show
+from gpt2cy.layers.tap cimport LN_1, LN_2, RESID, RESID_MID, apart, show
 from gpt2cy.workspace cimport Part, Workspace, call_alone
 
 from gpt2cy import _checks
@@ -88,29 +88,32 @@ cdef class Block:
         return 0
 
     cdef void run(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
-        if batch.parts != NULL and not batch.last_only and tap == NULL and workers(team, 1.0, 0.0) > 1:
-            self.run_parts(team, batch, b)
+        if batch.parts != NULL and not batch.last_only and not apart(tap) and workers(team, 1.0, 0.0) > 1:
+            self.run_parts(team, batch, b, tap)
+            show(tap, RESID, <int>self.layer_idx, b.x, batch.n_rows, self.ln_1.n_embd)   # all are here
         else:
             self.run_rows(team, batch, b, tap)
 
-    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b) noexcept nogil:
+    cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
         """Each worker its rows, from ln_1 to the last sum; they meet when all keys and values are in their blocks."""
         cdef Region region
         cdef int i, n = team.n_threads
         open_region(&region, n, 0)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
-            self.run_part(team, batch, b, &region, i)
+            self.run_part(team, batch, b, &region, i, tap)
         close_region(&region)
 
-    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker) noexcept nogil:
+    cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker,
+                       const Tap *tap) noexcept nogil:
+        """The tap, which changes nothing, sees the part of the thread that called."""
         cdef Team alone = Team(team.table, 1, 0)
         cdef Part *part = batch.parts + worker
         begin_part(region, worker)
         if all_here(region):
             part.batch.region = region
-            self.run_rows(&alone, &part.batch, &part.buffers, NULL)
+            self.run_rows(&alone, &part.batch, &part.buffers, tap if worker == 0 else NULL)
         elif worker == 0:   # OpenMP has given fewer threads than it was asked for
-            self.run_rows(&alone, batch, b, NULL)
+            self.run_rows(&alone, batch, b, tap)
         end_part(region, worker)
 
     cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:

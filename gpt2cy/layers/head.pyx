@@ -15,6 +15,7 @@ from gpt2cy.kernels cimport logits as kernel
 from gpt2cy.kernels.gemm cimport matmul, matmul_scratch
 from gpt2cy.kernels.memory cimport rounded
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_epilogue, g2_packed, g2_statistics
+from gpt2cy.layers.tap cimport LOGITS, show
 
 from gpt2cy.kernels.logits import STATISTICS_DTYPE
 
@@ -68,16 +69,13 @@ cdef class Scores:
         return (rounded(<size_t>rows * self.limit * sizeof(float)) +
                 rounded(matmul_scratch(team, rows, width) * sizeof(float)))
 
-    cdef int run(self, Workspace w, Linear head, const float *x) except -1:
-        """Score x[n, C], the rows behind the final norm."""
+    cdef int run(self, Workspace w, Linear head, const float *x, Observer observer) except -1:
+        """Score x[n, C], the rows behind the final norm, as the batch's sequences say which are whose."""
         if self.n == 0:
             return 0
+        if observer is not None and observer.tap.wanted[<int>LOGITS]:
+            return self.run_observed(w, head, x, observer)
         cdef Py_ssize_t width = head.in_features, block = self.rows_at_once(), first = 0, rows
-        cdef Py_ssize_t k = self.top_ids.shape[1]
-        cdef const int64_t[::1] targets = self.targets
-        cdef unsigned char[::1] table = self.table.view(np.uint8)
-        cdef int64_t[::1] ids = self.top_ids.reshape(-1), found = self.found
-        cdef float[::1] values = self.top_logits.reshape(-1)
         cdef float *logits = w.take_floats(block * self.limit)
         cdef float *scratch = w.take_floats(matmul_scratch(&w.team, block, width))
         cdef g2_packed columns = head.matrix.layout     # those of the ids that exist
@@ -88,10 +86,44 @@ cdef class Scores:
             rows = min(block, self.n - first)
             with nogil:
                 matmul(&w.team, x + first * width, width, rows, &columns, &e, scratch)
-                kernel.statistics(&w.team, logits, rows, self.limit, &targets[first],
-                                  <g2_statistics *>&table[0] + first)
-                if k > 0:
-                    kernel.top(&w.team, logits, rows, self.limit, k, &ids[first * k], &found[first])
-                    gather(logits, rows, self.limit, k, &ids[first * k], &found[first], &values[first * k])
+            self.take(&w.team, logits, first, rows)
             first += rows
+        return 0
+
+    cdef int run_observed(self, Workspace w, Linear head, const float *x, Observer observer) except -1:
+        """The same where somebody wants to see logits: all of them, one sequence after the other."""
+        cdef Py_ssize_t width = head.in_features, vocab = head.out_features, first = 0, rows, i
+        cdef Py_ssize_t longest = max([w.batch.sequences[i].n_rows for i in range(w.batch.n_sequences)])
+        cdef float *scratch = w.take_floats(matmul_scratch(&w.team, longest, width))
+        cdef float[:, ::1] logits
+        cdef float[:, ::1] known
+        for i in range(w.batch.n_sequences):
+            rows = w.batch.sequences[i].n_rows
+            if rows == 0:
+                continue
+            array = np.empty((rows, vocab), np.float32)
+            logits = array
+            observer.tap.sequence = i
+            with nogil:
+                head.run(&w.team, x + first * width, rows, G2_LINEAR, NULL, &logits[0, 0], NULL, scratch)
+                show(&observer.tap, LOGITS, 0, &logits[0, 0], rows, vocab)
+            if observer.error is not None:
+                raise observer.error
+            known = np.ascontiguousarray(array[:, :self.limit])
+            self.take(&w.team, &known[0, 0], first, rows)
+            first += rows
+        return 0
+
+    cdef int take(self, const Team *team, const float *logits, Py_ssize_t first, Py_ssize_t rows) except -1:
+        """What is asked of rows first .. first + rows - 1, from their logits [rows, limit]."""
+        cdef Py_ssize_t k = self.top_ids.shape[1]
+        cdef const int64_t[::1] targets = self.targets
+        cdef unsigned char[::1] table = self.table.view(np.uint8)
+        cdef int64_t[::1] ids = self.top_ids.reshape(-1), found = self.found
+        cdef float[::1] values = self.top_logits.reshape(-1)
+        with nogil:
+            kernel.statistics(team, logits, rows, self.limit, &targets[first], <g2_statistics *>&table[0] + first)
+            if k > 0:
+                kernel.top(team, logits, rows, self.limit, k, &ids[first * k], &found[first])
+                gather(logits, rows, self.limit, k, &ids[first * k], &found[first], &values[first * k])
         return 0

@@ -12,7 +12,7 @@ from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.gemm cimport matmul_scratch
 from gpt2cy.kernels.table cimport G2_GELU_ERF, G2_GELU_TANH, G2_LINEAR, G2_RELU
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
-from gpt2cy.layers.tap cimport HIDDEN, MLP_OUT, PRE, show
+from gpt2cy.layers.tap cimport HIDDEN, MLP_OUT, PRE, apart, show
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
@@ -87,8 +87,9 @@ cdef class MLP:
                   const Tap *tap) noexcept nogil:
         """x (+)= c_proj(activation(c_fc(narrow))); b.wide holds the inner rows."""
         cdef Py_ssize_t inner = self.c_fc.out_features
-        if tap == NULL:
+        if not apart(tap):
             self.c_fc.run(team, b.narrow, n, self.kind, NULL, b.wide, NULL, b.scratch)
+            show(tap, HIDDEN, layer, b.wide, n, inner)
             self.c_proj.run(team, b.wide, n, G2_LINEAR, b.x if residual else NULL, b.x, NULL, b.scratch)
             return
         self.c_fc.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a transformer block: attention mixes positions, the MLP works on each position alone."""
+"""The layers of a transformer block: attention mixes positions, the MLP works on each position alone.
+
+Each takes a dict ``steps`` and fills it, in the order of computation, with what lies between.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from .functions import gelu_erf, gelu_tanh, layernorm, linear, relu, softmax
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_erf": gelu_erf, "relu": relu}
 
 
-def attention(x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads, scale):
+def attention(x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads, scale, steps=None):
     """Causal multi-head self-attention: each position averages the values of itself and of those before it.
 
     Every head compares its query with the keys, ``softmax(scale * q @ k.T)``, and takes the values in that
@@ -27,6 +30,9 @@ def attention(x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads
         Must divide C.
     scale : float
         Multiplies the scores; ``1 / sqrt(C / n_heads)`` in GPT-2.
+    steps : dict, optional
+        Takes ``q``, ``k``, ``v`` and ``heads`` [..., H, T, D], ``scores`` and ``weights`` [..., H, T, T],
+        ``per_head`` [..., H, T, C], which is what each head adds, and ``out``.
 
     Returns
     -------
@@ -50,8 +56,15 @@ def attention(x, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias, n_heads
     q, k, v = (_split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))  # 3 x [..., H, T, D]
     scores = scale * (q @ np.swapaxes(k, -1, -2))  # [..., H, T, T]: row = query, column = key
     past = np.tri(scores.shape[-1], dtype=bool)  # [T, T]: True where key <= query
-    mixture = softmax(np.where(past, scores, -np.inf))  # [..., H, T, T]: each row sums to 1
-    return linear(_merge_heads(mixture @ v), c_proj_weight, c_proj_bias)  # [..., T, C]
+    scores = np.where(past, scores, -np.inf)  # [..., H, T, T]
+    weights = softmax(scores)  # [..., H, T, T]: each row sums to 1
+    heads = weights @ v  # [..., H, T, D]
+    out = linear(_merge_heads(heads), c_proj_weight, c_proj_bias)  # [..., T, C]
+    if steps is not None:
+        parts = np.reshape(c_proj_weight, (n_heads, -1, out.shape[-1]))  # [H, D, C]: each head's rows of it
+        steps |= {"q": q, "k": k, "v": v, "scores": scores, "weights": weights, "heads": heads}
+        steps |= {"per_head": heads @ parts, "out": out}
+    return out
 
 
 def _split_heads(x, n_heads):
@@ -66,7 +79,7 @@ def _merge_heads(x):
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])  # [..., T, C]
 
 
-def mlp(x, c_fc_weight, c_fc_bias, c_proj_weight, c_proj_bias, activation="gelu_tanh"):
+def mlp(x, c_fc_weight, c_fc_bias, c_proj_weight, c_proj_bias, activation="gelu_tanh", steps=None):
     """Multi-layer perceptron: widen, bend, narrow.
 
     Parameters
@@ -77,6 +90,8 @@ def mlp(x, c_fc_weight, c_fc_bias, c_proj_weight, c_proj_bias, activation="gelu_
     c_proj_weight : array, shape [F, C]
     c_proj_bias : array, shape [C], or None
     activation : {"gelu_tanh", "gelu_erf", "relu"}
+    steps : dict, optional
+        Takes ``pre`` and ``hidden`` [..., F], before and after the activation, and ``out``.
 
     Returns
     -------
@@ -87,12 +102,15 @@ def mlp(x, c_fc_weight, c_fc_bias, c_proj_weight, c_proj_bias, activation="gelu_
     >>> mlp([2.0], [[1.0, -1.0]], None, [[1.0], [1.0]], [0.5], activation="relu")
     array([2.5])
     """
-    hidden = linear(x, c_fc_weight, c_fc_bias)  # [..., F]
-    hidden = ACTIVATIONS[activation](hidden)  # [..., F]
-    return linear(hidden, c_proj_weight, c_proj_bias)  # [..., C]
+    pre = linear(x, c_fc_weight, c_fc_bias)  # [..., F]
+    hidden = ACTIVATIONS[activation](pre)  # [..., F]
+    out = linear(hidden, c_proj_weight, c_proj_bias)  # [..., C]
+    if steps is not None:
+        steps |= {"pre": pre, "hidden": hidden, "out": out}
+    return out
 
 
-def block(x, params, n_heads, scale, activation="gelu_tanh", eps=1e-5):
+def block(x, params, n_heads, scale, activation="gelu_tanh", eps=1e-5, steps=None):
     """Run one transformer block: attention, then the MLP, each on normalised rows and added back to ``x``.
 
     Parameters
@@ -108,6 +126,9 @@ def block(x, params, n_heads, scale, activation="gelu_tanh", eps=1e-5):
         As in :func:`mlp`.
     eps : float
         Of both layer norms.
+    steps : dict, optional
+        Takes ``ln_1``, those of :func:`attention` as ``attn.q`` and so on, ``resid_mid``, ``ln_2``, those of
+        :func:`mlp` as ``mlp.pre`` and so on, ``resid``.
 
     Returns
     -------
@@ -132,6 +153,14 @@ def block(x, params, n_heads, scale, activation="gelu_tanh", eps=1e-5):
         gamma, beta = weights(name)
         return layernorm(x, gamma, 0.0 if beta is None else beta, eps)  # [..., T, C]
 
+    inside, within = ({}, {}) if steps is not None else (None, None)
     x = np.asarray(x, np.float64)  # [..., T, C]
-    x = x + attention(norm("ln_1", x), *weights("attn.c_attn"), *weights("attn.c_proj"), n_heads, scale)
-    return x + mlp(norm("ln_2", x), *weights("mlp.c_fc"), *weights("mlp.c_proj"), activation)  # [..., T, C]
+    ln_1 = norm("ln_1", x)
+    x = x + attention(ln_1, *weights("attn.c_attn"), *weights("attn.c_proj"), n_heads, scale, inside)
+    ln_2, resid_mid = norm("ln_2", x), x
+    x = x + mlp(ln_2, *weights("mlp.c_fc"), *weights("mlp.c_proj"), activation, within)  # [..., T, C]
+    if steps is not None:
+        steps |= {"ln_1": ln_1, **{f"attn.{name}": step for name, step in inside.items()}}
+        steps |= {"resid_mid": resid_mid, "ln_2": ln_2}
+        steps |= {**{f"mlp.{name}": step for name, step in within.items()}, "resid": x}
+    return x

@@ -47,7 +47,7 @@ def forward(config, params, tokens):
     array([[ 1., -1.,  0.],
            [-1.,  1.,  0.]])
     """
-    return trace(config, params, tokens)["logits"]
+    return _run(config, params, tokens)
 
 
 def trace(config, params, tokens):
@@ -61,8 +61,9 @@ def trace(config, params, tokens):
     Returns
     -------
     dict of str to float64 array
-        In the order of computation: ``"embed"``, ``"h.0"`` to ``"h.{n_layers - 1}"`` (the rows each block
-        returns) and ``"ln_f"``, all of shape [..., T, C], then ``"logits"`` [..., T, V].
+        In the order of computation and under the names of ``gpt2cy.GPT.trace``: ``"embed"`` [..., T, C]; of
+        each block i the steps of :func:`block` as ``"h.i.ln_1"`` and so on, up to ``"h.i.resid"``, which is
+        what it returns; ``"ln_f"`` [..., T, C]; ``"logits"`` [..., T, V].
 
     Examples
     --------
@@ -72,20 +73,31 @@ def trace(config, params, tokens):
     >>> list(trace(config, params, [0, 1]))
     ['embed', 'ln_f', 'logits']
     """
+    steps = {}
+    _run(config, params, tokens, steps)
+    return steps
+
+
+def _run(config, params, tokens, steps=None):
+    """Return the logits; keep what lies between in `steps`, if there is one: it takes much more memory."""
     tokens = np.asarray(tokens)  # [..., T]
     positions = np.arange(tokens.shape[-1])  # [T]
     x = embedding(tokens, params["wte.weight"]) + embedding(positions, params["wpe.weight"])  # [..., T, C]
-    steps = {"embed": x}
+    if steps is not None:
+        steps["embed"] = x
     for layer in range(config.n_layers):
         scale = _attention_scale(config, layer)
         own = _block_params(config, params, layer)
-        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps)  # [..., T, C]
-        steps[f"h.{layer}"] = x
+        inside = None if steps is None else {}
+        x = block(x, own, config.n_heads, scale, config.activation, config.layer_norm_eps, inside)
+        if steps is not None:
+            steps |= {f"h.{layer}.{name}": step for name, step in inside.items()}
     gamma, beta = params["ln_f.weight"], params.get("ln_f.bias", 0.0)  # [C]
     x = layernorm(x, gamma, beta, config.layer_norm_eps)  # [..., T, C]
-    steps["ln_f"] = x
-    steps["logits"] = linear(x, *_head(config, params))  # [..., T, V]
-    return steps
+    logits = linear(x, *_head(config, params))  # [..., T, V]
+    if steps is not None:
+        steps |= {"ln_f": x, "logits": logits}
+    return logits
 
 
 def _attention_scale(config, layer):

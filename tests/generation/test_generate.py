@@ -528,6 +528,15 @@ def test_a_list_has_one_for_each_prompt(model, name):
         model.generate([[1], [2]], stop_ids=[[1], None, [2, 3]])
 
 
+def test_an_error_in_a_list_says_which(model):
+    with pytest.raises(ValueError, match=r"^temperature\[1\]: expected a finite number >= 0, got -1"):
+        model.generate([[1], [2]], temperature=[1.0, -1], max_new_tokens=1)
+    with pytest.raises(TypeError, match=r"^stop_ids\[0\]: "):
+        model.generate([[1], [2]], stop_ids=[["x"], None], max_new_tokens=1)
+    with pytest.raises(ValueError, match=r"^top_k: "):
+        model.generate([[1], [2]], temperature=[1.0, 0], top_k=-1, max_new_tokens=1)
+
+
 def test_what_is_no_setting(model):
     with pytest.raises(TypeError, match="temprature"):
         model.generate([[1]], temprature=1.0)
@@ -650,9 +659,9 @@ def test_gen_10_logits_that_are_not_finite(model):
     weight[7] = np.nan
     broken.wte.weight = weight
     assert len(broken.generate([[1], [2]], max_new_tokens=2, logit_bias={7: -np.inf})[1]) == 2
-    with pytest.raises(FloatingPointError, match="row 1.* step 0"):
+    with pytest.raises(FloatingPointError, match="row 1.* step 0; it began with embed: nan at position 1 of"):
         broken.generate([[1], [2, 7]], max_new_tokens=2)
-    with pytest.raises(FloatingPointError, match="step 1"):
+    with pytest.raises(FloatingPointError, match="step 1; it began with embed: nan at position 1 of"):
         broken.generate([[1]], max_new_tokens=2, constrain=lambda ids: [7])
     assert len(broken.generate([[1], [2]], max_new_tokens=2, logit_bias={7: -np.inf})[0]) == 2
 

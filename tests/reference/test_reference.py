@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the float64 reference itself, against numbers worked out by hand and against known properties."""
 
+import functools
 import math
 from types import SimpleNamespace
 
@@ -381,12 +382,42 @@ def test_forward_refuses_more_positions_than_it_has(params):
 def test_trace_shows_each_stage(params):
     config = make_config()
     steps = reference.trace(config, params, [3, 1, 4])
-    assert list(steps) == ["embed", "h.0", "h.1", "h.2", "ln_f", "logits"]
+    stages = [name for name in steps if not name.startswith("h.") or name.endswith(".resid")]
+    assert stages == ["embed", "h.0.resid", "h.1.resid", "h.2.resid", "ln_f", "logits"]
     np.testing.assert_array_equal(steps["embed"], params["wte.weight"][[3, 1, 4]] + params["wpe.weight"][:3])
     own = {name.removeprefix("h.1."): values for name, values in params.items() if name.startswith("h.1.")}
-    expected = reference.block(steps["h.0"], own, H, math.sqrt(H / C))
-    np.testing.assert_allclose(steps["h.1"], expected, rtol=1e-12)
+    expected = reference.block(steps["h.0.resid"], own, H, math.sqrt(H / C))
+    np.testing.assert_allclose(steps["h.1.resid"], expected, rtol=1e-12)
     np.testing.assert_array_equal(steps["logits"], reference.forward(config, params, [3, 1, 4]))
+
+
+def test_trace_shows_what_lies_within_a_block(params):
+    config = make_config()
+    steps = reference.trace(config, params, [3, 1, 4])
+    near = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
+    at, mlp = "h.1.attn", "h.1.mlp"
+    w = {name.removeprefix("h.1."): np.asarray(value, float) for name, value in params.items()}
+    qkv = steps["h.1.ln_1"] @ w["attn.c_attn.weight"] + w["attn.c_attn.bias"]
+    for part, name in enumerate("qkv"):
+        for head in range(H):
+            columns = slice(part * C + head * C // H, part * C + (head + 1) * C // H)
+            near(steps[f"{at}.{name}"][head], qkv[:, columns])
+    for head in range(H):
+        q, k, v = (steps[f"{at}.{name}"][head] for name in "qkv")
+        scores, weights = steps[f"{at}.scores"][head], steps[f"{at}.weights"][head]
+        for query in range(3):
+            assert np.isneginf(scores[query, query + 1 :]).all()
+            near(scores[query, : query + 1], k[: query + 1] @ q[query] * math.sqrt(H / C))
+            powers = np.exp(scores[query])
+            near(weights[query], powers / powers.sum())
+        near(steps[f"{at}.heads"][head], weights @ v)
+        rows = w["attn.c_proj.weight"][head * C // H : (head + 1) * C // H]
+        near(steps[f"{at}.per_head"][head], weights @ v @ rows)
+    near(steps[f"{at}.out"], steps[f"{at}.per_head"].sum(0) + w["attn.c_proj.bias"])
+    near(steps["h.1.resid_mid"], steps["h.0.resid"] + steps[f"{at}.out"])
+    near(steps[f"{mlp}.pre"], steps["h.1.ln_2"] @ w["mlp.c_fc.weight"] + w["mlp.c_fc.bias"])
+    near(steps[f"{mlp}.hidden"], reference.gelu_tanh(steps[f"{mlp}.pre"]))
+    near(steps["h.1.resid"], steps["h.1.resid_mid"] + steps[f"{mlp}.out"])
 
 
 def test_forward_does_not_change_its_arguments(params):

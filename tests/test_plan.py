@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpt2cy plan: the memory of the plan, advice that helps, and times that come true."""
+
+import json
+import re
+import statistics
+import time
+
+import numpy as np
+import pytest
+
+import gpt2cy
+from gpt2cy import cli, plan
+from gpt2cy.inspection import machine
+from gpt2cy.kernels import host
+
+MIB = 1 << 20
+GPT2 = gpt2cy.GPTConfig.preset("gpt2-small")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command: exit code, stdout, stderr."""
+
+    def call(*arguments):
+        code = cli.main(["plan", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """Say how much memory is left."""
+    return lambda n_bytes: monkeypatch.setattr(host, "available_memory", lambda: n_bytes)
+
+
+def test_memory_and_what_it_says(run, left):
+    left(2000 * MIB)
+    code, out, err = run("--preset", "gpt2-small", "--batch", 1, "--seq-len", 1024, "--no-measure")
+    assert (code, err) == (0, "")
+    total = GPT2.memory_plan(1, 1024)["total"] / MIB
+    for part in (
+        "163,087,441 parameters: vocab_size=50257, n_embd=768, n_heads=12, n_layers=12, block_size=1024",
+        "1 x 1024 tokens",
+        "weights 622.2 MiB, cache 72.0 MiB, workspace ",
+        f"total {total:,.1f} MiB",
+        "yes: 2,000.0 MiB available",
+    ):
+        assert part in out
+    assert "Forward" not in out
+
+
+@pytest.mark.parametrize(
+    ("mib", "batch", "advice"),
+    [
+        (600, 1, "the weights alone do not fit: reduce n_layers, n_embd or vocab_size"),
+        (1600, 4, "batch 3 fits"),
+        (800, 1, "the logits of all positions do not fit: next_logits makes those of the last one"),
+        (640, 1, "reduce seq_len"),
+    ],
+)
+def test_what_does_not_fit(mib, batch, advice, run, left):
+    left(mib * MIB)
+    found = plan.describe(GPT2, batch, 1024, measured=False)
+    assert not found.fits
+    code, out, _ = run("--preset", "gpt2-small", "--batch", batch, "--no-measure")
+    assert code == 1
+    assert f"NO: {mib:,}.0 MiB available; {advice}" in out
+    if advice.startswith("batch"):
+        left(GPT2.memory_plan(3, 1024)["total"])
+        assert plan.describe(GPT2, 3, 1024, measured=False).fits
+
+
+def test_what_does_not_fit_is_not_built(left):
+    """What the plan says does not fit is refused with sizes, and what it says fits is not."""
+    config = gpt2cy.GPTConfig(512, 768, 12, 4, 256)
+    model, tokens = gpt2cy.GPT(config, init_std=0.0), np.zeros((8, 256), int)
+    call = config.memory_plan(8, 256)
+    left(call["workspace"] + call["logits"] - 1)
+    with pytest.raises(MemoryError, match=r"tokens: .* needed \(logits .*workspace .*reduce batch or length"):
+        model(tokens)
+    left(call["weights"] - 1)
+    with pytest.raises(MemoryError, match=r"config: .* MiB needed \(weights .*reduce n_layers"):
+        gpt2cy.GPT(config)
+    left(call["weights"])
+    gpt2cy.GPT(config, init_std=0.0)
+
+
+def test_where_memory_is_unknown(run, left):
+    left(None)
+    code, out, _ = run("--preset", "gpt2-xl", "--no-measure")
+    assert code == 0
+    assert "unknown: the system does not say how much memory is left" in out
+
+
+def test_a_machine_too_full_to_measure(run, left):
+    left(70 * MIB)
+    code, out, _ = run("--preset", "gpt2-small", "--seq-len", 16)
+    assert code == 1
+    assert "NO: 70.0 MiB available; the weights alone do not fit" in out and "Forward" not in out
+    assert "note: no times: the memory left is too little to measure (" in out
+
+
+def test_times_in_text_and_json(run, monkeypatch):
+    monkeypatch.setattr(machine, "beyond_caches", lambda: 1 * MIB)
+    code, out, _ = run("--preset", "tiny", "--batch", 3, "--seq-len", 20)
+    assert code == 0
+    assert re.search(
+        r"^Machine: +\d+ threads?, \w+: \d+ GFLOP/s, [\d.]+ GB/s, as measured$", out, re.MULTILINE
+    )
+    assert re.search(
+        r"^Forward: +[\d.]+ ms expected, [\d,]+ tokens/s \((compute|memory)-bound; at", out, re.MULTILINE
+    )
+    assert re.search(r"^Next token: .* after 19 cached ones of 3 sequences$", out, re.MULTILINE)
+    found = json.loads(run("--preset", "tiny", "--batch", 3, "--seq-len", 20, "--json")[1])
+    assert found["memory"] == gpt2cy.GPTConfig.preset("tiny").memory_plan(3, 20)
+    assert found["forward"]["n_tokens"] == 60 and found["decode"]["n_tokens"] == 3
+    assert found["forward"]["tokens_per_second"] == pytest.approx(60 / found["forward"]["seconds"])
+    assert found["fits"] is True and found["note"] is None
+
+
+def test_of_a_source(run, build, tmp_path):
+    build(61, 36, 3, 2, 80, tie_weights=True).save_pretrained(tmp_path)
+    code, out, _ = run(tmp_path, "--no-measure")
+    assert code == 0
+    assert "vocab_size=61, n_embd=36, n_heads=3, n_layers=2, block_size=80" in out and "1 x 80 tokens" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected SOURCE or --preset, one of them"),
+        (["somewhere", "--preset", "tiny"], "expected SOURCE or --preset, one of them"),
+        (["no/such/folder"], "source: no file or folder no/such/folder"),
+        (["--preset", "tiny", "--seq-len", 129], "seq_len"),
+        (["--preset", "tiny", "--batch", 0], "batch: expected an integer >= 1, got 0"),
+    ],
+)
+def test_bad_arguments(arguments, message, run):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("gpt2cy plan: error: ") and message in err and err.count("\n") == 1
+
+
+def test_the_slice_is_no_larger_than_it_must_be(monkeypatch):
+    monkeypatch.setattr(machine, "beyond_caches", lambda: 64 * MIB)
+    xl = plan._slice(gpt2cy.GPTConfig.preset("gpt2-xl"), 1024).config
+    assert (xl.n_embd, xl.n_heads, xl.n_layers) == (1600, 25, 1)
+    assert 4 * 1024 * xl.vocab_size >= 64 * MIB and xl.vocab_size < 50257
+    tiny = gpt2cy.GPTConfig.preset("tiny")
+    small = plan._slice(tiny, 16).config
+    assert (small.n_layers, small.vocab_size) == (tiny.n_layers, tiny.vocab_size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "batch", "length"), [("tiny", 1, 64), ("medium", 2, 100)])
+def test_expected_times_come_true(preset, batch, length):
+    """Within 30 %: the median of several plans, each beside a measurement; a machine has others to serve."""
+    config = gpt2cy.GPTConfig.preset(preset)
+    model = gpt2cy.GPT(config, seed=0)
+    tokens = np.arange(batch * length).reshape(batch, length) % config.vocab_size
+    cache = model.new_cache(batch)
+    ratios = []
+    for _ in range(5):
+        forward, decode = plan.expect(config, batch, length, seconds=0.2)
+        model.next_logits(tokens, cache)
+        found = [
+            forward.seconds / median_time(model, tokens),
+            decode.seconds / next_token(model, tokens, cache),
+        ]
+        ratios.append(found)
+        cache.reset()
+    both = [statistics.median(column) for column in zip(*ratios, strict=True)]
+    print(
+        f"{preset}, {batch} x {length}: expected / measured: forward {both[0]:.2f}, next token {both[1]:.2f}"
+    )
+    assert all(0.7 <= ratio <= 1.3 for ratio in both)
+
+
+def median_time(model, tokens):
+    return statistics.median(once(lambda: model(tokens)) for _ in range(9))
+
+
+def next_token(model, tokens, cache):
+    past, times = tokens.shape[1] - 1, []
+    for _ in range(9):
+        cache.truncate(past)
+        times.append(once(lambda: model(tokens[:, -1:], cache)))
+    return statistics.median(times)
+
+
+def once(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
