@@ -97,6 +97,8 @@ def checked_prompts(prompts, vocab_size, cache) -> list[np.ndarray]:
     nothing = [False] * len(prompts) if is_list_of(prompts, object) else []
     if len(held) and nothing:  # then a prompt need not add any
         nothing = [hasattr(item, "__len__") and len(item) == 0 for item in prompts]
+        for i in np.flatnonzero(nothing):
+            _checks.id_sequence(f"prompts[{i}]", prompts[i], vocab_size)  # nothing, but of the right kind
         prompts = [held[:1] if empty else item for item, empty in zip(prompts, nothing, strict=True)]
     arrays = _checks.token_sequences(prompts, vocab_size, "prompts")
     if any(nothing):
@@ -113,9 +115,13 @@ def require_room(model, names, prompts, cache):
     """Raise ValueError if a prompt is too long: none is cut."""
     past = 0 if cache is None else cache.lengths[0]
     for name, ids in zip(names, prompts, strict=True):
-        _checks.length_fits(
-            name, len(ids) - past, past, model.config.block_size if cache is None else cache.capacity
-        )
+        n_new = len(ids) - past
+        _checks.length_fits(name, n_new, past, model.config.block_size)
+        if cache is not None and len(ids) > cache.capacity:
+            raise ValueError(
+                f"{name}: {n_new} tokens after {past} cached do not fit "
+                f"the cache's capacity of {cache.capacity}"
+            )
 
 
 def private_cache(model, cache) -> KVCache | None:

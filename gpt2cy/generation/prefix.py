@@ -20,7 +20,7 @@ import numpy as np
 from gpt2cy.kernels import host
 
 LEAST_SAVED = 16  # rows; so many take about as long as the weights take to be read
-ROW_BYTES = 4096  # of what is kept of a row beside its logits and its cache: measured 3 to 4 KB
+ROW_BYTES = 4096  # of what is kept of a row beside its logits and its cache: 2 to 3 KB were measured
 MOST_ROWS = 2048  # of a pass: they bound the workspace, and more of them are no faster
 
 

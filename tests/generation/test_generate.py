@@ -273,7 +273,7 @@ def test_a_cache_of_small_capacity_is_full_early(model):
     assert (len(result.tokens), result.finish_reason) == (6, "context")
     assert result.tokens.tolist() == plain(model, [1, 2, 3, 4, 5], 0, max_new_tokens=6)[0]
     with pytest.raises(
-        ValueError, match=r"^prompts\[0\]: 7 tokens after 4 cached do not fit the block_size of 10"
+        ValueError, match=r"^prompts\[0\]: 7 tokens after 4 cached do not fit the cache's capacity of 10"
     ):
         model.generate([[5] * 7], cache=cache, max_new_tokens=1)
 
@@ -295,6 +295,12 @@ def test_wrong_caches(model, short, build):
     larger = build(90, 20, 5, 2, 150)
     with pytest.raises(ValueError, match=r"^cache: id 80 at \[1\] is outside the vocabulary of 61"):
         model.generate([[1]], cache=larger.prefill([3, 80]), max_new_tokens=1)
+
+
+@pytest.mark.parametrize("wrong", [b"", {}, np.empty((0, 4), int)], ids=repr)
+def test_what_is_empty_is_not_always_a_prompt(model, wrong):
+    with pytest.raises(TypeError, match=r"^prompts\[1\]: expected "):
+        model.generate([[1], wrong], cache=model.prefill([1, 2]), max_new_tokens=1)
 
 
 def test_a_cache_in_use(same_bits):

@@ -227,6 +227,18 @@ def test_a_cache_is_continued(lm):
     assert cache.lengths == [10]
 
 
+def test_a_stream_keeps_the_cache_as_it_was(lm):
+    """KV-07: what is done to it before the first piece is taken, and after, is no part of the stream."""
+    cache = lm.model.prefill([65, 66, 67])
+    expected = lm.generate("", cache=cache, max_new_tokens=12, seed=3).text
+    stream = lm.stream("", cache=cache, max_new_tokens=12, seed=3)
+    cache.truncate(1)
+    lm.model.next_logits([68, 69], cache=cache)
+    text = next(stream)
+    cache.reset()
+    assert text + "".join(stream) == expected
+
+
 def test_text_comes_as_soon_as_it_can(words):
     """Piece by piece, and a stream that is not read to its end leaves nothing behind."""
     stream = words.stream("a", max_new_tokens=5, constrain=script(0, 1, 12, 13, 3), stop="be!")
