@@ -94,8 +94,8 @@ class Journal:
             record = json.loads(line)
             stamp = {key: record[key] for key in STAMP} | {"seed": record.get("seed")}
         except (ValueError, TypeError, KeyError, AttributeError):
-            stamp = {"row": None}
-        if stamp["row"] != len(self.done):
+            stamp = {"row": None, "seed": None}
+        if stamp["row"] != len(self.done) or not isinstance(stamp["seed"], (int, type(None))):
             index = len(self.done)
             raise ValueError(
                 f"{self.path}: line {index + 1}: expected row {index} as this command writes it; "

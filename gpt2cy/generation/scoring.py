@@ -23,6 +23,7 @@ from gpt2cy.cache import KVCache
 from gpt2cy.generation import trouble
 from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
+from gpt2cy.kernels import host
 
 PASS_ROWS = 1024  # of a batch: enough for full speed, and the workspace of one long sequence
 CACHE_ROWS = 64  # what a copy of a cache takes at least, a block, in rows
@@ -226,6 +227,9 @@ class Piece(NamedTuple):
 
 def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[TokenScores]:
     """Return the scores of each piece; what several begin with is computed once."""
+    n_targets = sum(len(piece.targets) for piece in pieces)
+    plan = {"alternatives": n_targets * top * 12, "scores": n_targets * 36}
+    host.require_memory("top", plan, "top, or the number of tokens")
     for piece in pieces if limit < model.config.vocab_size else ():
         outside = np.flatnonzero(piece.targets >= limit)
         if len(outside):

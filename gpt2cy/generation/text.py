@@ -27,7 +27,7 @@ def generate(lm, text, sampling, cache, progress, allow_special, settings) -> Ge
     prompts = encoded(lm, texts, cache, allow_special, one)
     chosen, keys = resolved(lm, sampling, settings, len(texts))
     results = run(lm.model, prompts, chosen, keys, cache, progress, lm.tokenizer)
-    return results[0] if one and len(results) == 1 else results
+    return results[0] if one and chosen[0].num_return_sequences == 1 else results
 
 
 def stream(lm, text, sampling, cache, allow_special, settings) -> Stream:

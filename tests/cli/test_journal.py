@@ -72,6 +72,7 @@ def test_it_can_begin_anew(path):
         "3\n",
         '{"row": 0}\n',
         '{"row": 1, "input": "", "run": ""}\n',
+        '{"row": 0, "input": "", "run": "", "seed": "5"}\n',
         "\n",
         "\x00\x00\n",
     ],

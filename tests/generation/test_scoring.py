@@ -13,7 +13,7 @@ import pytest
 import gpt2cy
 from gpt2cy.generation import scoring
 from gpt2cy.generation.scoring import TokenScores, Window, windows
-from gpt2cy.kernels import dispatch, raw
+from gpt2cy.kernels import dispatch, host, raw
 
 SIZES = (61, 24, 3, 2, 29)
 COLUMNS = list(TokenScores.__dataclass_fields__)
@@ -303,6 +303,12 @@ def test_a_beginning_is_shared_up_to_where_scores_begin(model, tokens, rows_run)
             check_same(scores, model.score_many([ids], [start])[0])
     assert scoring.shared_prefixes([scoring.Piece(ids, 16, "", 0)] * 2) == []
     assert scoring.shared_prefixes([scoring.Piece(ids, 17, "", 0)] * 2) == [(16, [0, 1])]
+
+
+def test_more_alternatives_than_memory(model, monkeypatch):
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 20)
+    with pytest.raises(MemoryError, match=r"^top: .*alternatives 82 MiB.*reduce top, or the number of"):
+        model.score_many([[1] * 20] * 6200, top=61)
 
 
 def test_nothing_to_score(model):

@@ -217,6 +217,12 @@ def test_one_text_gives_one_result(lm):
     assert samples[0].text == one.text
 
 
+def test_several_samples_are_a_list_however_many_there_are(lm):
+    """Beam search may find fewer than it was asked for."""
+    found = lm.generate("To be", num_beams=3, n=3, max_new_tokens=2, constrain=lambda ids: [65])
+    assert [result.text for result in found] == ["AA"]
+
+
 def test_a_cache_is_continued(lm):
     cache = lm.model.prefill(lm.encode("To be, or "))
     given = {"max_new_tokens": 10, "seed": 2}
