@@ -330,7 +330,7 @@ cdef class GPT:
         cdef list slots = None
         cdef Py_ssize_t i, row = 0
         if out is not None and out.size:
-            flat = out.reshape(-1)
+            flat = np.asarray(out).reshape(-1)   # a matrix has no flat form of its own
             data = &flat[0]
         self.arena.enter_read()
         try:

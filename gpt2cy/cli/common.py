@@ -69,7 +69,7 @@ def files_may_fail(command):
             return command(args)
         except BrokenPipeError:
             raise
-        except (FloatingPointError, ImportError, MemoryError, OSError, ValueError) as error:
+        except (FloatingPointError, ImportError, MemoryError, OSError, RecursionError, ValueError) as error:
             print(f"gpt2cy {args.name}: error: {one_line(error)}", file=sys.stderr)
             return 2
 

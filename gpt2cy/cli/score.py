@@ -64,7 +64,7 @@ def _score(args):
         options = {key: getattr(args, key) for key in OPTIONS}
         run = digest({"model": model_digest(lm.model), "tokens": tokens, **options})
         out.check(rows, run)
-        jobs = [_job(lm, row, args.allow_special) for row in rows]
+        jobs = [_job(lm, row, args) for row in rows]
 
         def do(batch, progress):
             texts = [job.row.fields["text"] for job in batch]
@@ -93,15 +93,19 @@ def _rows(args) -> list[Row]:
     return rows
 
 
-def _job(lm, row, allow_special):
+def _job(lm, row, args):
     """A row and its tokens; what cannot be scored is found here, before anything has been."""
     try:
-        n_tokens = len(lm.encode(row.fields["text"], allow_special=allow_special))
-        if not n_tokens:
+        ids = lm.encode(row.fields["text"], allow_special=args.allow_special)
+        if not ids:
             raise ValueError("expected at least one character, got an empty text")
+        limit = args.vocab_limit
+        largest = max(ids if args.bos else ids[1:], default=0)
+        if limit is not None and largest >= limit:
+            raise ValueError(f"id {largest} is outside the vocab_limit of {limit}")
     except ValueError as error:
         raise row.error(error) from None
-    return Job(row, n_tokens)
+    return Job(row, len(ids))
 
 
 def _numbers(score, tokens, show):

@@ -306,8 +306,8 @@ def score_texts(
     before = [tokenizer.eos_id] if bos else []
     names = ["text"] if len(texts) == 1 else [f"text[{i}]" for i in range(len(texts))]
     encoded = []
+    texts = [_checks.unicode_text(name, text) for name, text in zip(names, texts, strict=True)]
     for name, text in zip(names, texts, strict=True):
-        _checks.unicode_text(name, text)
         encoded.append(tokenizer.encode_with_offsets(text, allow_special=allow_special))
         if not encoded[-1][0]:
             raise ValueError(f"{name}: expected at least one character, got none")

@@ -24,6 +24,7 @@ from gpt2cy.cache import KVCache
 from gpt2cy.generation import trouble
 from gpt2cy.generation.prefix import LEAST_SAVED, common
 from gpt2cy.generation.rows import score_rows
+from gpt2cy.kernels import host
 
 PASS_ROWS = 1024  # of a batch: enough for full speed, and the workspace of one long sequence
 CACHE_ROWS = 64  # what a copy of a cache takes at least, a block, in rows
@@ -200,7 +201,7 @@ def score_many(model, sequences, starts=None, *, top=0, vocab_limit=None) -> lis
     arrays = _checks.token_sequences(sequences, model.config.vocab_size)
     if starts is None:
         starts = [1] * len(arrays)
-    elif not isinstance(starts, (Sequence, np.ndarray)):
+    elif not isinstance(starts, Sequence) and not (isinstance(starts, np.ndarray) and starts.ndim):
         raise TypeError(f"starts: expected a list of integers, got {type(starts).__name__}")
     elif len(starts) != len(arrays):
         raise ValueError(f"starts: expected {len(arrays)}, one a sequence, got {len(starts)}")
@@ -236,6 +237,9 @@ class Piece(NamedTuple):
 
 def score_pieces(model, pieces: list[Piece], top: int, limit: int, progress=None) -> list[TokenScores]:
     """Return the scores of each piece; what several begin with is computed once."""
+    n_targets = sum(len(piece.targets) for piece in pieces)
+    plan = {"alternatives": n_targets * top * 12, "scores": n_targets * 36}
+    host.require_memory("top", plan, "top, or the number of tokens")
     for piece in pieces if limit < model.config.vocab_size else ():
         outside = np.flatnonzero(piece.targets >= limit)
         if len(outside):

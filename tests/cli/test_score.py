@@ -159,6 +159,7 @@ def test_other_settings_are_noticed(folder, lines, tmp_path, run, assert_one_lin
         (["{tmp}/0.txt", "--bos"], "bos: "),
         (["{tmp}/0.txt", "--top", 257], "top: "),
         (["{tmp}/0.txt", "--vocab-limit", 257], "vocab_limit: "),
+        (["{tmp}/0.txt", "--vocab-limit", 9], "0.txt: id 117 is outside the vocab_limit of 9"),
         (["{tmp}/0.txt", "--show", "--json"], "--show: expected no --json"),
         (["-", "-"], "stdin can be read only once"),
         (["{tmp}/0.txt", "--out", "{tmp}/0.txt"], "--out: expected another file than the input"),

@@ -123,6 +123,19 @@ def test_bans_hold(model):
     assert all(token in (6, (1 + i) % 5) for i, token in enumerate(found.tokens.tolist()))
 
 
+def test_fewer_than_wanted(model):
+    """Only what is allowed comes out, each once; a sampled row's error where nothing is."""
+    only = search(model, [[3]], num_beams=3, n=3, max_new_tokens=4, constrain=lambda ids: [5])
+    assert [result.tokens.tolist() for result in only] == [[5] * 4]
+    found = search(
+        model, [[3]], num_beams=4, n=4, max_new_tokens=2, constrain=lambda ids: [5, 6], stop_ids=[5]
+    )
+    assert {tuple(result.tokens) for result in found} == {(5,), (6, 5), (6, 6)}
+    for constrain, step in ((lambda ids: [], 0), (lambda ids: [5] if len(ids) < 3 else [], 2)):
+        with pytest.raises(ValueError, match=f"^constrain, .*got none in any .* prompt 1, at step {step}"):
+            search(model, [[3, 1], [3]], num_beams=2, max_new_tokens=4, constrain=[None, constrain])
+
+
 def test_text(build):
     """Stop strings end a beam, and are not shown."""
     lm = gpt2cy.LanguageModel(build(256, 20, 5, 2, 64), ByteTokenizer())
@@ -152,7 +165,7 @@ def test_logits_that_are_not_finite(build):
     weight = model.wte.weight.copy()
     weight[5] = np.nan
     model.wte.weight = weight
-    where = "row 1, at step 0; it began with embed: nan at position 1 of"
+    where = "prompt 1, at step 0; it began with embed: nan at position 1 of"
     with pytest.raises(FloatingPointError, match=f"^logits: expected finite numbers.* in a beam of {where}"):
         search(model, [[1, 2], [1, 5]], num_beams=2, logit_bias={5: -np.inf})
 

@@ -13,7 +13,7 @@ import pytest
 import gpt2cy
 from gpt2cy.generation import scoring
 from gpt2cy.generation.scoring import TokenScores, Window, windows
-from gpt2cy.kernels import dispatch, raw
+from gpt2cy.kernels import dispatch, host, raw
 
 SIZES = (61, 24, 3, 2, 29)
 COLUMNS = list(TokenScores.__dataclass_fields__)
@@ -305,6 +305,12 @@ def test_a_beginning_is_shared_up_to_where_scores_begin(model, tokens, rows_run)
     assert scoring.shared_prefixes([scoring.Piece(ids, 17, "", 0)] * 2) == [(16, [0, 1])]
 
 
+def test_more_alternatives_than_memory(model, monkeypatch):
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 20)
+    with pytest.raises(MemoryError, match=r"^top: .*alternatives 82 MiB.*reduce top, or the number of"):
+        model.score_many([[1] * 20] * 6200, top=61)
+
+
 def test_nothing_to_score(model):
     empty, rest = model.score_many([[3], [1, 2]], [1, 1], top=4)
     assert len(empty) == 0 and empty.top_ids.shape == (0, 4) and empty.logprob == 0 and empty.is_greedy
@@ -319,6 +325,7 @@ def test_nothing_to_score(model):
         (([[1, 2]], [1.0]), {}, TypeError, "starts[0]: expected an integer"),
         (([[1, 2]], [1, 1]), {}, ValueError, "starts: expected 1, one a sequence, got 2"),
         (([[1, 2]], 1), {}, TypeError, "starts: expected a list of integers, got int"),
+        (([[1, 2]], np.array(1)), {}, TypeError, "starts: expected a list of integers, got ndarray"),
         (([],), {}, ValueError, "sequences: expected at least one"),
         (([[1], []],), {}, ValueError, "sequences[1]: expected at least one token"),
         (([[1, 61]],), {}, ValueError, "sequences[0]: id 61 at [1] is outside the vocabulary of 61"),
