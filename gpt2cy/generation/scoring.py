@@ -2,7 +2,7 @@
 """How likely a model finds given tokens: log probabilities, ranks, entropies, alternatives.
 
     score_windows, score_many     texts of any length, in windows; sequences that fit as they are
-      score_pieces                pieces that begin alike run their beginning once
+      score_pieces                pieces that begin alike run their beginning once (score_alone, score_shared)
         score_batch               one ragged pass of a moderate size
           score_rows              generation/rows: the model and its fused head
 
