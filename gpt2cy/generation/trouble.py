@@ -6,12 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def located(error: FloatingPointError, model, contexts) -> FloatingPointError:
-    """Return the error with where in the model it began: in the first of some contexts, [T] each, to fail."""
-    found = (began(model, ids) for ids in contexts)
-    return FloatingPointError(f"{error}{next(filter(None, found), '')}")
-
-
 def began(model, ids) -> str:
     """Return the end of a message about the logits behind some ids, [T]; "" if those are finite after all."""
     try:
