@@ -146,9 +146,10 @@ def choice(name: str, value, options: tuple) -> str:
 
 
 def unicode_text(name: str, value) -> str:
-    """Return a str that UTF-8 can express."""
+    """Return a str that UTF-8 can express: of a subclass the text itself, whatever its `__str__` says."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected text (str), got {_given(value)}")
+    value = str.__str__(value)
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -156,7 +157,13 @@ def unicode_text(name: str, value) -> str:
         raise ValueError(
             f"{name}: expected Unicode text, got a lone surrogate {surrogate} at {error.start}"
         ) from None
-    return str(value)
+    return value
+
+
+def optional_function(name: str, value) -> None:
+    """Raise TypeError unless a value can be called or is None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name}: expected a function or None, got {type(value).__name__}")
 
 
 def seed(value) -> int | None:

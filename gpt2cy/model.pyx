@@ -23,7 +23,8 @@ from gpt2cy.parameters cimport Parameters
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last, residual_nbytes
 
 from gpt2cy import _checks
-from gpt2cy.config import LESS_WEIGHTS, exact
+from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
+from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
 from gpt2cy.layers.tap import EDITS as _EDITS
@@ -84,12 +85,12 @@ cdef class GPT:
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
         self.config = config
-        host.require_memory("config", {"weights": nbytes}, LESS_WEIGHTS)
+        host.require_memory("config", {"weights": nbytes}, _LESS_WEIGHTS)
         try:
             self.arena = Arena(nbytes)
         except MemoryError:
             raise MemoryError(f"config: {nbytes:,} bytes of weights cannot be allocated: "
-                              f"reduce {LESS_WEIGHTS}") from None
+                              f"reduce {_LESS_WEIGHTS}") from None
         matrix = PackedMatrix(width, vocab, self.arena)
         self.wte = Embedding(vocab, width, _arena=self.arena, _matrix=matrix if config.tie_weights else None)
         self.wpe = Embedding(config.block_size, width, _arena=self.arena)
@@ -335,7 +336,7 @@ cdef class GPT:
         cdef list slots = None
         cdef Py_ssize_t i, row = 0
         if out is not None and out.size:
-            flat = out.reshape(-1)
+            flat = np.asarray(out).reshape(-1)   # a matrix has no flat form of its own
             data = &flat[0]
         self.arena.enter_read()
         try:

@@ -191,11 +191,12 @@ def _fits(plan):
 
 def _speed(expected, machine):
     least = machine.seconds(expected.flops, expected.bytes)
-    bound = machine.bound(expected.flops, expected.bytes)
-    return (
-        f"{1e3 * expected.seconds:.3g} ms expected, {expected.tokens_per_second:,.0f} tokens/s "
-        f"({bound}-bound; at least {1e3 * least:.3g} ms)"
-    )
+    if expected.seconds < least:
+        why = f"from a cache: {1e3 * least:.3g} ms at the memory's speed"
+    else:
+        why = f"{machine.bound(expected.flops, expected.bytes)}-bound; at least {1e3 * least:.3g} ms"
+    speed = f"{expected.tokens_per_second:,.0f} tokens/s"
+    return f"{1e3 * expected.seconds:.3g} ms expected, {speed} ({why})"
 
 
 def _mib(n_bytes):

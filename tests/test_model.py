@@ -135,6 +135,8 @@ def test_next_logits_of_different_lengths(build):
         assert model.next_logits_many(sequences, caches, out=out) is out
         np.testing.assert_array_equal(out, expected[:wanted])
         assert [cache.tokens[0].tolist() for cache in caches] == [list(ids) for ids in sequences]
+        matrix = np.zeros((wanted, 61), np.float32).view(np.matrix)  # never flat
+        np.testing.assert_array_equal(model.next_logits_many(sequences, out=matrix), expected[:wanted])
         after = model.next_logits_many([[9], [8, 7], [6]], caches)
         whole = model.next_logits_many([[1, 2, 3, 9], [4, 8, 7], [*range(30), 6]])
         np.testing.assert_array_equal(after, whole)

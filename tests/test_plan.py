@@ -121,6 +121,17 @@ def test_times_in_text_and_json(run, monkeypatch):
     assert found["fits"] is True and found["note"] is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.25, "250 ms expected, 8 tokens/s (memory-bound; at least 200 ms)"),
+     (0.1, "100 ms expected, 20 tokens/s (from a cache: 200 ms at the memory's speed)")],
+)  # fmt: skip
+def test_nothing_is_faster_than_the_least_that_is_said(seconds, said):
+    """A small model's weights stay in a cache, which the roofline of the memory does not know."""
+    limits = machine.Machine(peak=1000.0, bandwidth=10.0, isa="ref", n_threads=1)
+    assert plan._speed(plan.Expected(seconds, 2, flops=10, bytes=2_000_000_000), limits) == said
+
+
 def test_of_a_source(run, build, tmp_path):
     build(61, 36, 3, 2, 80, tie_weights=True).save_pretrained(tmp_path)
     code, out, _ = run(tmp_path, "--no-measure")

@@ -105,10 +105,18 @@ def _merged(common: Sampling, row: Row) -> Sampling:
         if not isinstance(own, dict):
             raise TypeError(f"sampling: expected an object, got {type(own).__name__}")
         if isinstance(own.get("logit_bias"), dict):  # JSON's keys are texts
-            own = {**own, "logit_bias": {int(key): value for key, value in own["logit_bias"].items()}}
+            own = {**own, "logit_bias": {_id(key): value for key, value in own["logit_bias"].items()}}
         return common.merged(**own)
     except (TypeError, ValueError) as error:
         raise row.error(error) from None
+
+
+def _id(key):
+    """An id that is the key of an object."""
+    try:
+        return int(key)
+    except ValueError:
+        raise ValueError(f"logit_bias: expected ids as keys, got {key!r}") from None
 
 
 def _job(lm, row, settings, allow_special) -> Prompt:

@@ -12,6 +12,7 @@ leaves is whole lines and at most one that is cut off; that has no line end, is 
 import json
 import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -59,6 +60,8 @@ class Journal:
         self.dropped = False
         self._file = open(path, "a+b")  # noqa: SIM115  # until the journal is closed
         try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):  # some devices can be read for ever
+                raise ValueError(f"{path}: expected a file to go on with, got a device")
             self._lock()
             if overwrite:
                 self._file.truncate(0)
@@ -91,8 +94,8 @@ class Journal:
             record = json.loads(line)
             stamp = {key: record[key] for key in STAMP} | {"seed": record.get("seed")}
         except (ValueError, TypeError, KeyError, AttributeError):
-            stamp = {"row": None}
-        if stamp["row"] != len(self.done):
+            stamp = {"row": None, "seed": None}
+        if stamp["row"] != len(self.done) or not isinstance(stamp["seed"], (int, type(None))):
             index = len(self.done)
             raise ValueError(
                 f"{self.path}: line {index + 1}: expected row {index} as this command writes it; "
@@ -168,8 +171,16 @@ def say(text: str) -> None:
 
 
 def json_line(record: Record, ascii: bool = False) -> str:
-    """A line of JSON, which has no infinities and no NaN: they become null."""
-    return json.dumps(_finite(record), ensure_ascii=ascii, allow_nan=False) + "\n"
+    """A line of JSON, which has no infinities and no NaN: they become null.
+
+    A lone surrogate, which an input's "id" may have, is in UTF-8 only as an escape.
+    """
+    line = json.dumps(_finite(record), ensure_ascii=ascii, allow_nan=False) + "\n"
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json_line(record, ascii=True)
+    return line
 
 
 def printed_json_line(record: Record) -> str:

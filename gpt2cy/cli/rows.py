@@ -95,7 +95,7 @@ def read_rows(path: str, key: str, first: int = 0) -> list[Row]:
 def _row(index, where, line, key):
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"{where}: expected a JSON object: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: expected a JSON object, got {type(fields).__name__}")

@@ -18,18 +18,10 @@ import numpy as np
 from gpt2cy.generation import prefix, trouble
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
-from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.settings import stop_ids_of
 from gpt2cy.generation.stops import Text
 
 _NEVER = -1e9  # the score of what must not be chosen
-_NO_USE = {
-    "top_k": "nothing is drawn",
-    "top_p": "nothing is drawn",
-    "min_p": "nothing is drawn",
-    "typical_p": "nothing is drawn",
-    "logprobs": "a beam has a score",
-}
 
 
 @dataclass(eq=False)
@@ -41,6 +33,7 @@ class Beam:
     cache: object = None
     reason: str | None = None  # why it has ended
     stop: int | str | None = None
+    possible: bool = True  # False fills a place where there are too few that are allowed
 
 
 class Search:
@@ -60,15 +53,9 @@ class Search:
     vocab_size : int
     tokenizer : Tokenizer, optional
         For stop strings, and for the text of results.
-
-    Raises
-    ------
-    ValueError
-        If a setting is given that has no meaning here.
     """
 
     def __init__(self, prompt, ids, settings, seed, limit, vocab_size, tokenizer=None):
-        require_no_draw(settings)
         self.prompt, self.ids, self.settings, self.seed, self.tokenizer = (
             prompt,
             ids,
@@ -86,8 +73,8 @@ class Search:
         self.kept = (
             max(2, 1 + len(self.stop_ids)) * n
         )  # candidates: enough even if every beam ends at each stop id
-        self.beams = [Beam([], 0.0)] + [Beam([], _NEVER) for _ in range(n - 1)]
-        self.finished = [Beam([], _NEVER) for _ in range(n)]
+        self.beams = [Beam([], 0.0)] + [Beam([], _NEVER, possible=False) for _ in range(n - 1)]
+        self.finished = [Beam([], _NEVER, possible=False) for _ in range(n)]
         self.improvable = True
         self.done = self.most == 0
 
@@ -103,13 +90,22 @@ class Search:
                 length,
             )
         going = [
-            Beam(beam.tokens, beam.score + _NEVER * bool(beam.reason), beam.cache) for beam in candidates
+            Beam(
+                beam.tokens,
+                beam.score + _NEVER * bool(beam.reason),
+                beam.cache,
+                possible=beam.possible and not beam.reason,
+            )
+            for beam in candidates
         ]
         going.sort(key=lambda beam: -beam.score)
         self.beams = self.fork(going[: len(self.beams)])
         self.improvable = self.improvable and self.can_improve(length)
         full = self.settings.early_stopping is True and all(beam.reason for beam in self.finished)
-        self.done = not self.improvable or full or all(ended)
+        possible = any(beam.possible for beam in self.beams)
+        self.done = not self.improvable or full or all(ended) or not possible
+        if self.done:
+            self.require_any(length)
 
     def candidates(self, logits):
         """The continuations of highest score; of equal ones an earlier beam's, a smaller id's comes first."""
@@ -121,17 +117,22 @@ class Search:
                 [*self.beams[i // vocab_size].tokens, i % vocab_size],
                 float(flat[i]),
                 self.beams[i // vocab_size].cache,
+                possible=self.beams[i // vocab_size].possible and flat[i] > -np.inf,
             )
             for i in found.tolist()
         ]
 
+    def require_any(self, length):
+        """Raise ValueError if nothing has been found when the search is over, as a sampled row does."""
+        if not any(beam.possible for beam in self.finished):
+            raise ValueError(
+                "constrain, logit_bias, no_repeat_ngram_size, vocab_limit: expected at least one id to be "
+                f"left, got none in any beam of prompt {self.prompt}, at step {length - 1}"
+            )
+
     def scores(self, beam, row):
         """What each id would make of a beam's score: its log-probability, penalties made, is added."""
-        try:
-            scores = log_softmax(row)
-        except FloatingPointError as error:
-            where = f"in beam search of row {self.prompt} at step {len(beam.tokens)}"
-            raise FloatingPointError(f"{error} {where}") from None
+        scores = log_softmax(row)
         sampler = self.sampler.fork(0)
         for token in beam.tokens:
             sampler.accept(token)
@@ -164,7 +165,10 @@ class Search:
     def admit(self, ended, length):
         """Keep the best of the finished ones, by score over length to a power."""
         scale = length**self.settings.length_penalty
-        new = [Beam(beam.tokens, beam.score / scale, None, beam.reason, beam.stop) for beam in ended]
+        new = [
+            Beam(beam.tokens, beam.score / scale, None, beam.reason, beam.stop, beam.possible)
+            for beam in ended
+        ]
         self.finished = sorted(self.finished + new, key=lambda beam: -beam.score)[: len(self.finished)]
 
     def can_improve(self, length):
@@ -187,9 +191,13 @@ class Search:
         return beams
 
     def results(self) -> list[Generated]:
-        """The best continuations, as many as are wanted."""
+        """The best continuations, as many as are wanted, or as there are."""
+        if self.most == 0:
+            found = [Beam([], 0.0)] * self.settings.num_return_sequences
+        else:
+            found = [beam for beam in self.finished if beam.possible]
         made = []
-        for sample, beam in enumerate(self.finished[: self.settings.num_return_sequences]):
+        for sample, beam in enumerate(found[: self.settings.num_return_sequences]):
             made.append(
                 Generated(
                     tokens=np.array(beam.tokens, np.int64),
@@ -199,7 +207,7 @@ class Search:
                     sample=sample,
                     seed=self.seed,
                     text=self.text(beam),
-                    score=beam.score if beam.tokens else 0.0,
+                    score=beam.score,
                 )
             )
         return made
@@ -233,6 +241,8 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
         for beam in search.beams:
             beam.cache = begun
         advance(model, search, np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
+    if progress is not None:
+        progress(sum(len(search.beams) for search in active))
     # Equal prompts begin in one cache.
     separate(active)
     while active := [search for search in active if not search.done]:
@@ -248,12 +258,14 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
 
 
 def advance(model, search, logits):
-    """Search.advance; logits that are not finite are said to be so, and where in the model that began."""
+    """`Search.advance`; an error about its logits says whose they are, and where in the model it began."""
     try:
         search.advance(logits)
     except FloatingPointError as error:
-        contexts = ([*search.ids, *beam.tokens] for beam in search.beams)
-        raise trouble.located(error, model, contexts) from None
+        step = len(search.beams[0].tokens)
+        contexts = (np.array([*search.ids, *beam.tokens], np.int64) for beam in search.beams)
+        where = f"in a beam of prompt {search.prompt}, at step {step}"
+        raise trouble.located(model, f"{error} {where}", contexts) from None
 
 
 def separate(searches):
@@ -264,20 +276,6 @@ def separate(searches):
             if id(beam.cache) in taken:
                 beam.cache = beam.cache.copy()
             taken.add(id(beam.cache))
-
-
-def require_no_draw(settings) -> None:
-    """Raise ValueError for settings that beam search would have to ignore."""
-    plain = Sampling()
-    for name, why in _NO_USE.items():
-        if getattr(settings, name) != getattr(plain, name):
-            raise ValueError(f"{name}: expected {getattr(plain, name)} where num_beams > 1: {why}")
-    if settings.temperature not in (0.0, 1.0):
-        raise ValueError("temperature: expected 0 or 1 where num_beams > 1: nothing is drawn")
-    if settings.on_full != "stop":
-        raise ValueError(
-            'on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop'
-        )
 
 
 def log_softmax(row: np.ndarray) -> np.ndarray:

@@ -99,15 +99,16 @@ def split(tokenizer, prompt: str, answer: str, allow_special: bool) -> tuple[lis
 def compare(model, tokenizer, prompt, answers, by, vocab_limit, allow_special) -> Comparison:
     """See `LanguageModel.compare`."""
     by = _checks.choice("by", by, MEASURES)
-    _checks.unicode_text("prompt", prompt)
+    prompt = _checks.unicode_text("prompt", prompt)
     if isinstance(answers, str) or not isinstance(answers, Sequence):
         raise TypeError(f"answers: expected a list of texts, got {type(answers).__name__}")
     if not answers:
         raise ValueError("answers: expected at least one, got none")
+    answers = [_checks.unicode_text(f"answers[{i}]", answer) for i, answer in enumerate(answers)]
     block_size = model.config.block_size
     pieces, starts, dropped = [], [], []
     for i, answer in enumerate(answers):
-        if not _checks.unicode_text(f"answers[{i}]", answer):
+        if not answer:
             raise ValueError(f"answers[{i}]: expected at least one character, got none")
         ids, start = split(tokenizer, prompt, answer, allow_special)
         _checks.length_fits(f"answers[{i}]", len(ids) - start, 0, block_size)

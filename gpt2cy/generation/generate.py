@@ -14,7 +14,7 @@ import numpy as np
 
 from gpt2cy import _checks
 from gpt2cy.cache import KVCache
-from gpt2cy.generation import beams
+from gpt2cy.generation import beams, prefix
 from gpt2cy.generation import settings as per
 from gpt2cy.generation.batch import Batch, Row
 from gpt2cy.generation.result import Generated
@@ -36,19 +36,20 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
 
 def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None) -> list[Generated]:
     """Generate to the end; with a tokenizer the results have text."""
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress: expected a function, got {type(progress).__name__}")
-    rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
-    searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
-    batch = Batch(model, rows, cache)
+    _checks.optional_function("progress", progress)
+    n_rows = sum(max(own.num_return_sequences, own.num_beams) for own in chosen)
     try:
+        prefix.require_memory(model, n_rows)
+        rows = make_rows(model, prompts, chosen, keys, cache, tokenizer)
+        searches = make_searches(model, prompts, chosen, keys, cache, tokenizer)
+        batch = Batch(model, rows, cache)
         while batch.running:
             n_new = len(batch.step())
             if progress is not None:
                 progress(n_new)
         beams.run(model, searches, cache, progress)
     except MemoryError as error:
-        raise MemoryError(f"prompts: {len(rows) or len(searches)} at once are too many: {error}") from None
+        raise MemoryError(f"prompts: {n_rows} at once are too many: {error}") from None
     results = [row.result(None if tokenizer is None else text_of(row, tokenizer)) for row in rows]
     results += [result for search in searches for result in search.results()]
     return sorted(results, key=lambda result: result.prompt)  # of one prompt they are in order
@@ -95,6 +96,8 @@ def checked_prompts(prompts, vocab_size, cache) -> list[np.ndarray]:
     nothing = [False] * len(prompts) if is_list_of(prompts, object) else []
     if len(held) and nothing:  # then a prompt need not add any
         nothing = [hasattr(item, "__len__") and len(item) == 0 for item in prompts]
+        for i in np.flatnonzero(nothing):
+            _checks.id_sequence(f"prompts[{i}]", prompts[i], vocab_size)  # nothing, but of the right kind
         prompts = [held[:1] if empty else item for item, empty in zip(prompts, nothing, strict=True)]
     arrays = _checks.token_sequences(prompts, vocab_size, "prompts")
     if any(nothing):
@@ -111,9 +114,13 @@ def require_room(model, names, prompts, cache):
     """Raise ValueError if a prompt is too long: none is cut."""
     past = 0 if cache is None else cache.lengths[0]
     for name, ids in zip(names, prompts, strict=True):
-        _checks.length_fits(
-            name, len(ids) - past, past, model.config.block_size if cache is None else cache.capacity
-        )
+        n_new = len(ids) - past
+        _checks.length_fits(name, n_new, past, model.config.block_size)
+        if cache is not None and len(ids) > cache.capacity:
+            raise ValueError(
+                f"{name}: {n_new} tokens after {past} cached do not fit "
+                f"the cache's capacity of {cache.capacity}"
+            )
 
 
 def private_cache(model, cache) -> KVCache | None:

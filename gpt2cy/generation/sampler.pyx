@@ -325,6 +325,7 @@ def choose(list samplers not None, float[:, ::1] logits not None, bint model_log
     cdef float[:, ::1] top_logprobs
     cdef int64_t[::1] ids_view
     cdef float[::1] logprobs_view
+    samplers = list(samplers)   # ours: `constrain` may do what it likes to the caller's
     if logits.shape[0] != n:
         raise ValueError(f"logits: expected {n} rows, one a sampler, got {logits.shape[0]}")
     for i in range(n):

@@ -16,6 +16,7 @@ from gpt2cy import _checks
 SEEDS = (-(2**63), 2**64 - 1)
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)  # not subnormal
+_STEEPEST = 32.0  # a length to this power, or to minus this, is a number for every length
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,13 @@ class Sampling:
     vocab_limit : int, optional
         Only ids below it, for a model with more rows than its tokenizer has tokens.
     num_return_sequences : int
-        Continuations of each prompt; the prompt is computed once. Also accepted as `n`.
+        Continuations of each prompt; the prompt is computed once. Also accepted as `n`. Of beam search, fewer
+        where no more are allowed.
     num_beams : int
         1 samples. More: beam search, which looks for the most likely continuation with so many candidates.
     length_penalty : float
-        Of beam search: a finished candidate's score is its log-probability over its length to this power.
+        Of beam search: a finished candidate's score is its log-probability over its length to this power,
+        from -32 to 32.
     early_stopping : bool or "never"
         Of beam search: True ends with as many finished candidates as beams, False when better ones are
         unlikely, "never" when none can come.
@@ -139,14 +142,6 @@ class Sampling:
             if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, check(name, value, *limits))
 
-        if n is not None:
-            n = _count("n", n, 1)
-            if self.num_return_sequences not in (1, n):
-                raise ValueError(
-                    f"n: expected what num_return_sequences says, {self.num_return_sequences}, "
-                    f"or only one of the two, got {n}"
-                )
-            object.__setattr__(self, "num_return_sequences", n)
         for name in ("max_new_tokens", "top_k", "no_repeat_ngram_size", "logprobs"):
             put(name, _count, 0)
         for name in ("vocab_limit", "num_return_sequences", "num_beams", "slide_to"):
@@ -157,15 +152,22 @@ class Sampling:
         put("repetition_penalty", _penalty)
         for name in ("presence_penalty", "frequency_penalty"):
             put(name, _checks.real_within, -_LARGEST, _LARGEST)
-        put("length_penalty", _checks.real)
+        put("length_penalty", _checks.real_within, -_STEEPEST, _STEEPEST)
         put("logit_bias", _bias)
         put("early_stopping", _early)
         put("stop_ids", _ids)
         put("stop", _texts)
         put("on_full", _checks.choice, ("stop", "slide"))
         put("seed", _checks.integer, *SEEDS)
-        if self.constrain is not None and not callable(self.constrain):
-            raise TypeError(f"constrain: expected a function or None, got {type(self.constrain).__name__}")
+        if n is not None:
+            n = _count("n", n, 1)
+            if self.num_return_sequences not in (1, n):
+                raise ValueError(
+                    f"n: expected what num_return_sequences says, {self.num_return_sequences}, "
+                    f"or only one of the two, got {n}"
+                )
+            object.__setattr__(self, "num_return_sequences", n)
+        _checks.optional_function("constrain", self.constrain)
         if 1 < self.num_beams < self.num_return_sequences:
             raise ValueError(
                 f"num_return_sequences: expected at most num_beams ({self.num_beams}), "
@@ -235,7 +237,7 @@ def _ids(name, value):
         value = (value,)
     if isinstance(value, (set, frozenset)):
         value = sorted(value)
-    if not isinstance(value, (list, tuple, np.ndarray)):
+    if not isinstance(value, (list, tuple)) and not (isinstance(value, np.ndarray) and value.ndim == 1):
         raise TypeError(f"{name}: expected an id, a list of ids or None, got {type(value).__name__}")
     return tuple(_checks.integer(f"{name}[{i}]", token, 0) for i, token in enumerate(value))
 
@@ -245,10 +247,10 @@ def _texts(name, value):
         value = (value,)
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name}: expected text (str) or a list of texts, got {type(value).__name__}")
-    for i, text in enumerate(value):
-        if not _checks.unicode_text(f"{name}[{i}]", text):
-            raise ValueError(f"{name}[{i}]: expected text that is not empty, got ''")
-    return tuple(value)
+    texts = tuple(_checks.unicode_text(f"{name}[{i}]", text) for i, text in enumerate(value))
+    if "" in texts:
+        raise ValueError(f"{name}[{texts.index('')}]: expected text that is not empty, got ''")
+    return texts
 
 
 _FIELDS = dataclasses.fields(Sampling)

@@ -9,6 +9,13 @@ from gpt2cy import _checks
 from gpt2cy.generation.sampling import Sampling
 
 _LISTS = ("stop", "stop_ids")  # whose own value may be a list
+_NO_USE = {
+    "top_k": "nothing is drawn",
+    "top_p": "nothing is drawn",
+    "min_p": "nothing is drawn",
+    "typical_p": "nothing is drawn",
+    "logprobs": "a beam has a score",
+}
 
 
 def per_prompt(sampling, settings: dict, n_prompts: int) -> list[Sampling]:
@@ -81,14 +88,13 @@ def keys(chosen: list[Sampling], sampling, settings: dict) -> list[tuple[int, in
     """Return (seed, row number) of each prompt, which its random numbers are made of.
 
     A seed for all prompts is told apart by the prompts' numbers; one given for a prompt alone counts by
-    itself, wherever the prompt stands. Where none is given, one is drawn.
+    itself, wherever the prompt stands. Where none is given, one is drawn, for all or for a prompt alone: the
+    seeds that are told replay the results, given as these were.
     """
+    if isinstance(settings.get("seed", sampling), (list, tuple, np.ndarray)):
+        return [(secrets.randbits(63) if own.seed is None else own.seed, 0) for own in chosen]
     drawn = secrets.randbits(63)
-    listed = isinstance(settings.get("seed", sampling), (list, tuple, np.ndarray))
-    return [
-        (drawn, i) if own.seed is None else (int(own.seed), 0 if listed else i)
-        for i, own in enumerate(chosen)
-    ]
+    return [(drawn if own.seed is None else own.seed, i) for i, own in enumerate(chosen)]
 
 
 def stop_ids_of(settings: Sampling) -> frozenset[int]:
@@ -98,11 +104,28 @@ def stop_ids_of(settings: Sampling) -> frozenset[int]:
 
 
 def require_fit(settings: list[Sampling], vocab_size: int, limit: int) -> None:
-    """Raise ValueError if settings do not fit a model of so many ids and positions."""
+    """Raise ValueError if settings do not fit a model of so many ids and positions, or one another."""
     for chosen in {id(item): item for item in settings}.values():
+        _checks.id_sequence("logit_bias", list(chosen.logit_bias or {}), vocab_size)
+        if chosen.num_beams > 1:
+            require_no_draw(chosen)
         if ids := stop_ids_of(chosen):
             _checks.id_sequence("stop_ids", sorted(ids), vocab_size)
         if chosen.slide_to is not None:
             _checks.integer("slide_to", chosen.slide_to, 1, limit)
         if chosen.on_full == "slide" and chosen.max_new_tokens is None:
             raise ValueError('max_new_tokens: expected a number, since on_full="slide" has no end, got None')
+
+
+def require_no_draw(settings) -> None:
+    """Raise ValueError for settings that beam search would have to ignore."""
+    plain = Sampling()
+    for name, why in _NO_USE.items():
+        if getattr(settings, name) != getattr(plain, name):
+            raise ValueError(f"{name}: expected {getattr(plain, name)} where num_beams > 1: {why}")
+    if settings.temperature not in (0.0, 1.0):
+        raise ValueError("temperature: expected 0 or 1 where num_beams > 1: nothing is drawn")
+    if settings.on_full != "stop":
+        raise ValueError(
+            'on_full: expected "stop" where num_beams > 1: beams have no common beginning to drop'
+        )

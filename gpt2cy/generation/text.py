@@ -27,7 +27,7 @@ def generate(lm, text, sampling, cache, progress, allow_special, settings) -> Ge
     prompts = encoded(lm, texts, cache, allow_special, one)
     chosen, keys = resolved(lm, sampling, settings, len(texts))
     results = run(lm.model, prompts, chosen, keys, cache, progress, lm.tokenizer)
-    return results[0] if one and len(results) == 1 else results
+    return results[0] if one and chosen[0].num_return_sequences == 1 else results
 
 
 def stream(lm, text, sampling, cache, allow_special, settings) -> Stream:
@@ -58,6 +58,7 @@ class Stream:
     def __init__(self, lm, rows, cache):
         self._row = rows[0]
         self._batch = Batch(lm.model, rows, cache)
+        self._busy = False
         self.seed = self._row.seed
         self.result = None
 
@@ -66,16 +67,28 @@ class Stream:
 
     def __next__(self) -> str:
         while self._batch.running:
-            try:
-                self._batch.step()
-            except BaseException:  # as a generator ends then
-                self._batch.running = []
-                raise
+            self._step()
             if piece := self._row.text.take():
                 return piece
         if self.result is None and self._row.finish_reason:
             self.result = self._row.result(str(self._row.text))
         raise StopIteration
+
+    def _step(self):
+        """One more id; what goes wrong ends the stream, as it ends a generator."""
+        if self._busy:
+            raise RuntimeError("stream: expected one caller at a time, got another before a piece was there")
+        self._busy = True
+        try:
+            self._batch.step()
+        except StopIteration as error:  # a callback's; here it would say that the text has ended
+            self._batch.running = []
+            raise RuntimeError("constrain: expected an answer, got StopIteration") from error
+        except BaseException:
+            self._batch.running = []
+            raise
+        finally:
+            self._busy = False
 
 
 def texts_of(value) -> list[str]:

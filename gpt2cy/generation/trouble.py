@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-
-def located(error: FloatingPointError, model, contexts) -> FloatingPointError:
-    """Return the error with where in the model it began: in the first of some contexts, [T] each, to fail."""
-    found = (began(model, ids) for ids in contexts)
-    return FloatingPointError(f"{error}{next(filter(None, found), '')}")
+from collections.abc import Iterable
 
 
 def began(model, ids) -> str:
@@ -17,3 +13,9 @@ def began(model, ids) -> str:
     except FloatingPointError as error:
         return f"; it began with {error}"
     return ""
+
+
+def located(model, message: str, contexts: Iterable) -> FloatingPointError:
+    """Return an error that ends with where it began, in the first of some id sequences in which it did."""
+    places = (began(model, ids) for ids in contexts)
+    return FloatingPointError(message + next(filter(None, places), ""))

@@ -15,9 +15,10 @@ import numpy as np
 
 from gpt2cy import _checks
 from gpt2cy.inspection import machine as machines
-from gpt2cy.inspection import plots, work
+from gpt2cy.inspection import work
 from gpt2cy.inspection.clock import clocked
 from gpt2cy.inspection.machine import Machine
+from gpt2cy.inspection.plots import pyplot
 from gpt2cy.inspection.work import Work
 
 _HEADINGS = ("operation", "layers", "ms", "of all", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "bound by")
@@ -221,7 +222,7 @@ def _aligned(rows):
 
 def _draw(profile, axes):
     if axes is None:
-        axes = plots.pyplot().figure(figsize=(8, 4.5), layout="constrained").subplots()
+        axes = pyplot().figure(figsize=(8, 4.5), layout="constrained").subplots()
     layers = [row.work.operation for row in profile.by_layer()]
     bottom = np.zeros(len(layers))
     for operation, colour in zip(work.OPERATIONS, _COLOURS, strict=True):

@@ -16,7 +16,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from gpt2cy.inspection import plots
+from gpt2cy.inspection.plots import pyplot, shown
 
 
 class Level(NamedTuple):
@@ -80,7 +80,7 @@ def visible(text: str) -> str:
 def summary(score) -> str:
     """Return a line of what the whole text has."""
     return (
-        f"{score.n_scored} tokens, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
+        f"{score.n_scored} tokens scored, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
         f"perplexity {score.perplexity:.2f}"
     )
 
@@ -191,8 +191,7 @@ def plot(score, ax=None):
         If matplotlib is missing; the message says what to install.
     """
     if ax is None:
-        size = (min(24.0, max(5.0, 0.3 * len(score))), 4.0)
-        ax = plots.pyplot().subplots(figsize=size, layout="constrained")[1]
+        ax = pyplot().subplots(figsize=(min(24.0, max(5.0, 0.3 * len(score))), 4.0), layout="constrained")[1]
     places = range(len(score))
     colours = [found.rgb if (found := level(bits)) else "#ffffff" for bits in score.surprisals.tolist()]
     ax.bar(places, score.surprisals, color=colours, edgecolor="#555555", linewidth=0.5, label="surprisal")
@@ -200,8 +199,7 @@ def plot(score, ax=None):
     ax.set_ylabel("bits")
     ax.set_xlim(-0.6, len(score) - 0.4)
     if len(score) <= PLOT_LABELS:
-        names = plots.shown(token.text for token in score)
-        ax.set_xticks(places, names, rotation=90, family="monospace")
+        ax.set_xticks(places, shown(token.text for token in score), rotation=90, family="monospace")
     else:
         ax.set_xlabel("token")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)

@@ -358,6 +358,11 @@ def test_in_a_process(folder, lm, start):
         (["--file", "{tmp}/typo"], 'typo: line 1: expected a text under "prompt", got only "promt"'),
         (["--file", "{tmp}/setting"], "setting: line 1: "),
         (["--file", "{tmp}/value"], "value: line 1: top_k: "),
+        (["--file", "{tmp}/bias"], "bias: line 2: logit_bias: id 256 at [0] is outside the vocabulary"),
+        (["--file", "{tmp}/key"], "key: line 1: logit_bias: expected ids as keys, got 'x'"),
+        (["--file", "{tmp}/beams"], "beams: line 2: top_p: expected None where num_beams > 1"),
+        (["--file", "{tmp}/deep"], "deep: line 1: expected a JSON object: maximum recursion depth"),
+        (["a", "--out", "/dev/full"], "/dev/full: expected a file to go on with, got a device"),
         (["--file", "{tmp}/list"], "list: line 1: sampling: expected an object, got list"),
         (["--file", "{tmp}/long"], "long: line 2: prompt: 65 tokens do not fit"),
         (["a", "--out", "{tmp}/bad"], "line 1: expected row 0 as this command writes it"),
@@ -371,6 +376,10 @@ def test_errors_are_one_line(folder, tmp_path, run, assert_one_line, counted, ar
         "setting": '{"prompt": "a", "sampling": {"tempreature": 1}}\n',
         "value": '{"prompt": "a", "sampling": {"top_k": -1}}\n',
         "list": '{"prompt": "a", "sampling": [1]}\n',
+        "bias": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"logit_bias": {"256": 1}}}\n',
+        "key": '{"prompt": "a", "sampling": {"logit_bias": {"x": 1}}}\n',
+        "beams": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"num_beams": 2, "top_p": 0.5}}\n',
+        "deep": "[" * 100_000,
         "long": '{"prompt": "a"}\n' + json.dumps({"prompt": "x" * 65}),
     }.items():
         (tmp_path / name).write_text(text)

@@ -72,6 +72,7 @@ def test_it_can_begin_anew(path):
         "3\n",
         '{"row": 0}\n',
         '{"row": 1, "input": "", "run": ""}\n',
+        '{"row": 0, "input": "", "run": "", "seed": "5"}\n',
         "\n",
         "\x00\x00\n",
     ],
@@ -132,6 +133,12 @@ def test_one_process_at_a_time(path, start):
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(OSError):
         Journal(str(tmp_path))
+
+
+def test_a_lone_surrogate_of_the_input_is_an_escape(path):
+    with Journal(str(path)) as out:
+        out.append([record(0, id="\ud800\u00e9")])
+    assert json.loads(path.read_bytes())["id"] == "\ud800\u00e9"
 
 
 def test_json_has_no_infinities():

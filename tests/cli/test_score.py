@@ -51,6 +51,16 @@ def test_a_table_has_a_total_in_which_tokens_count_the_same(folder, lm, files, r
     assert "nan" in table[1]  # one token, which has nothing before it
 
 
+@pytest.mark.parametrize(("logprob", "perplexity"), [(-math.inf, math.inf), (-1e5, math.inf), (-2.0, math.e)])
+def test_a_total_of_what_is_impossible(logprob, perplexity):
+    """Texts of no probability, or of next to none, leave the others' bytes and the total as they are."""
+    total, bits = cli.score.Total(), -logprob / math.log(2)
+    total.add([{"n_tokens": 3, "n_bytes": 2, "n_scored": 2, "logprob": logprob, "bits": bits}])
+    total.add([{"n_tokens": 1, "n_bytes": 0, "n_scored": 0, "logprob": 0.0, "bits": 0.0}])
+    found = total.numbers()
+    assert (found["n_tokens"], found["perplexity"], found["bits_per_byte"]) == (4, perplexity, bits / 2)
+
+
 def test_json(folder, lm, files, run, read_lines):
     code, out, _ = run("score", folder, *files, "--json")
     found = read_lines(out)
@@ -58,7 +68,7 @@ def test_json(folder, lm, files, run, read_lines):
     for record, text in zip(found, TEXTS, strict=True):
         expected = lm.score(text).to_dict()
         assert record["n_tokens"] == len(text.encode())
-        for name in ("n_scored", "logprob", "bits", "perplexity", "bits_per_byte"):
+        for name in ("n_bytes", "n_scored", "logprob", "bits", "perplexity", "bits_per_byte"):
             assert record[name] == expected[name]
         assert "tokens" not in record and "text" not in record
 
@@ -149,6 +159,7 @@ def test_other_settings_are_noticed(folder, lines, tmp_path, run, assert_one_lin
         (["{tmp}/0.txt", "--bos"], "bos: "),
         (["{tmp}/0.txt", "--top", 257], "top: "),
         (["{tmp}/0.txt", "--vocab-limit", 257], "vocab_limit: "),
+        (["{tmp}/0.txt", "--vocab-limit", 9], "0.txt: id 117 is outside the vocab_limit of 9"),
         (["{tmp}/0.txt", "--show", "--json"], "--show: expected no --json"),
         (["-", "-"], "stdin can be read only once"),
         (["{tmp}/0.txt", "--out", "{tmp}/0.txt"], "--out: expected another file than the input"),

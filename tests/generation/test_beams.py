@@ -85,6 +85,12 @@ def test_alone_and_among_others(isa, model, n_threads):
         assert result.score == right.score
 
 
+def test_progress_counts_the_ids_of_all_beams(model):
+    counts = []
+    search(model, [[3, 1, 4], [5]], num_beams=[4, 2], max_new_tokens=[3, 2], progress=counts.append)
+    assert counts == [6, 6, 4]
+
+
 def test_a_cache_is_continued(model):
     cache = model.prefill([3, 1, 4])
     for more in ([1, 5], []):
@@ -119,6 +125,19 @@ def test_bans_hold(model):
     assert all(token in (6, (1 + i) % 5) for i, token in enumerate(found.tokens.tolist()))
 
 
+def test_fewer_than_wanted(model):
+    """Only what is allowed comes out, each once; a sampled row's error where nothing is."""
+    only = search(model, [[3]], num_beams=3, n=3, max_new_tokens=4, constrain=lambda ids: [5])
+    assert [result.tokens.tolist() for result in only] == [[5] * 4]
+    found = search(
+        model, [[3]], num_beams=4, n=4, max_new_tokens=2, constrain=lambda ids: [5, 6], stop_ids=[5]
+    )
+    assert {tuple(result.tokens) for result in found} == {(5,), (6, 5), (6, 6)}
+    for constrain, step in ((lambda ids: [], 0), (lambda ids: [5] if len(ids) < 3 else [], 2)):
+        with pytest.raises(ValueError, match=f"^constrain, .*got none in any .* prompt 1, at step {step}"):
+            search(model, [[3, 1], [3]], num_beams=2, max_new_tokens=4, constrain=[None, constrain])
+
+
 def test_text(build):
     """Stop strings end a beam, and are not shown."""
     lm = gpt2cy.LanguageModel(build(256, 20, 5, 2, 64), ByteTokenizer())
@@ -148,11 +167,9 @@ def test_logits_that_are_not_finite(build):
     weight = model.wte.weight.copy()
     weight[5] = np.nan
     model.wte.weight = weight
-    began = "it began with embed: nan at position"
-    with pytest.raises(FloatingPointError, match=f"^logits: .* row 1 at step 0; {began} 2 of"):
-        search(model, [[1], [1, 2, 5]], num_beams=2)
-    with pytest.raises(FloatingPointError, match=f"^logits: .* row 0 at step 1; {began} 2 of"):
-        search(model, [[1, 2]], num_beams=2, constrain=lambda ids: [5])
+    where = "prompt 1, at step 0; it began with embed: nan at position 1 of"
+    with pytest.raises(FloatingPointError, match=f"^logits: expected finite numbers.* in a beam of {where}"):
+        search(model, [[1, 2], [1, 5]], num_beams=2, logit_bias={5: -np.inf})
 
 
 @pytest.mark.parametrize("prompts", [[[1, 2, 3]], [[1, 2, 3], [1, 2, 4, 4], [7]]])

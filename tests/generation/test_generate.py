@@ -273,7 +273,7 @@ def test_a_cache_of_small_capacity_is_full_early(model):
     assert (len(result.tokens), result.finish_reason) == (6, "context")
     assert result.tokens.tolist() == plain(model, [1, 2, 3, 4, 5], 0, max_new_tokens=6)[0]
     with pytest.raises(
-        ValueError, match=r"^prompts\[0\]: 7 tokens after 4 cached do not fit the block_size of 10"
+        ValueError, match=r"^prompts\[0\]: 7 tokens after 4 cached do not fit the cache's capacity of 10"
     ):
         model.generate([[5] * 7], cache=cache, max_new_tokens=1)
 
@@ -295,6 +295,12 @@ def test_wrong_caches(model, short, build):
     larger = build(90, 20, 5, 2, 150)
     with pytest.raises(ValueError, match=r"^cache: id 80 at \[1\] is outside the vocabulary of 61"):
         model.generate([[1]], cache=larger.prefill([3, 80]), max_new_tokens=1)
+
+
+@pytest.mark.parametrize("wrong", [b"", {}, np.empty((0, 4), int)], ids=repr)
+def test_what_is_empty_is_not_always_a_prompt(model, wrong):
+    with pytest.raises(TypeError, match=r"^prompts\[1\]: expected "):
+        model.generate([[1], wrong], cache=model.prefill([1, 2]), max_new_tokens=1)
 
 
 def test_a_cache_in_use(same_bits):
@@ -387,6 +393,9 @@ def test_more_rows_than_memory(monkeypatch):
         MemoryError, match=r"^prompts: 400 at once .*logits.*reduce the number of prompts or of"
     ):
         model.generate([[1]], max_new_tokens=1, n=400)
+    for many in ({"n": 10**12}, {"num_beams": 10**12}):  # or whoever makes a list of them
+        with pytest.raises(MemoryError, match=r"^prompts: 1000000000000 at once .*reduce the number of"):
+            model.generate([[1]], max_new_tokens=1, **many)
     with pytest.raises(MemoryError, match=r"^prompts: 8 at once are too many: .*cache [0-9]+ MiB"):
         wide.generate(np.arange(8 * 400).reshape(8, 400) % 61, max_new_tokens=1)
 
@@ -454,6 +463,16 @@ def test_gen_02_a_seed_for_each_prompt_goes_with_it(model):
     listed = [Sampling(max_new_tokens=8, seed=seed) for seed in seeds]
     again = tokens_of(model.generate(PROMPTS, listed))
     assert again[:4] == [result.tokens.tolist() for result in results[:4]]
+
+
+@pytest.mark.parametrize(
+    "given", [{"seed": [7, None, None]}, {"sampling": [Sampling(), Sampling(seed=7), Sampling()]}], ids=str
+)
+def test_gen_02_seeds_drawn_for_prompts_replay(model, given):
+    results = model.generate([[1, 2]] * 3, max_new_tokens=12, details=True, **given)
+    again = model.generate([[1, 2]] * 3, max_new_tokens=12, seed=[result.seed for result in results])
+    assert tokens_of(again) == [result.tokens.tolist() for result in results]
+    assert len({result.seed for result in results}) == 3
 
 
 def test_gen_02_two_models_at_once(build):
@@ -533,7 +552,7 @@ def test_what_is_no_setting(model):
         model.generate([[1]], {"temperature": 1.0})
     with pytest.raises(TypeError, match=r"^sampling\[1\]: expected a Sampling, got NoneType"):
         model.generate([[1], [2]], [Sampling(), None])
-    with pytest.raises(TypeError, match=r"^progress: expected a function, got int"):
+    with pytest.raises(TypeError, match=r"^progress: expected a function or None, got int"):
         model.generate([[1]], max_new_tokens=1, progress=5)
     with pytest.raises(TypeError, match=r"^details: expected True or False"):
         model.generate([[1]], max_new_tokens=1, details=1)

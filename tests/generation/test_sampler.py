@@ -414,6 +414,14 @@ def test_more_alternatives_than_ids_and_none():
     assert tops[0][2][1] == -INF and tops[1] == []
 
 
+def test_a_callback_may_empty_the_list_of_rows():
+    rows = []
+    rows += [sampler(4, constrain=lambda ids: rows.clear(), temperature=0) for _ in range(40)]
+    x = np.tile(array([0, 1, 3, 2]), (40, 1))
+    assert choose(rows, x)[0].tolist() == [2] * 40
+    assert rows == []
+
+
 # ---- seeds, neighbours, threads, settings of each row (GEN-02, GEN-16)
 
 

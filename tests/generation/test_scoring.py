@@ -13,7 +13,7 @@ import pytest
 import gpt2cy
 from gpt2cy.generation import scoring
 from gpt2cy.generation.scoring import TokenScores, Window, windows
-from gpt2cy.kernels import dispatch, raw
+from gpt2cy.kernels import dispatch, host, raw
 
 SIZES = (61, 24, 3, 2, 29)
 COLUMNS = list(TokenScores.__dataclass_fields__)
@@ -165,7 +165,7 @@ def test_ppl_02_perplexity_weighs_tokens_not_windows():
     found = list(windows(10, 4, 2))
     assert found == [Window(0, 4, 1), Window(2, 6, 4), Window(4, 8, 6), Window(6, 10, 8)]
     losses = np.arange(1, 10, dtype=np.float32)
-    assert scoring.mean_perplexity(-losses) == pytest.approx(math.exp(5), rel=1e-15)
+    assert scoring.perplexity_of(-losses.sum(), 9) == pytest.approx(math.exp(5), rel=1e-15)
     of_windows = [losses[first - 1 : end - 1].mean() for _, end, first in found]
     assert np.mean(of_windows) == 5.375
 
@@ -305,6 +305,12 @@ def test_a_beginning_is_shared_up_to_where_scores_begin(model, tokens, rows_run)
     assert scoring.shared_prefixes([scoring.Piece(ids, 17, "", 0)] * 2) == [(16, [0, 1])]
 
 
+def test_more_alternatives_than_memory(model, monkeypatch):
+    monkeypatch.setattr(host, "available_memory", lambda: 1 << 20)
+    with pytest.raises(MemoryError, match=r"^top: .*alternatives 82 MiB.*reduce top, or the number of"):
+        model.score_many([[1] * 20] * 6200, top=61)
+
+
 def test_nothing_to_score(model):
     empty, rest = model.score_many([[3], [1, 2]], [1, 1], top=4)
     assert len(empty) == 0 and empty.top_ids.shape == (0, 4) and empty.logprob == 0 and empty.is_greedy
@@ -319,6 +325,7 @@ def test_nothing_to_score(model):
         (([[1, 2]], [1.0]), {}, TypeError, "starts[0]: expected an integer"),
         (([[1, 2]], [1, 1]), {}, ValueError, "starts: expected 1, one a sequence, got 2"),
         (([[1, 2]], 1), {}, TypeError, "starts: expected a list of integers, got int"),
+        (([[1, 2]], np.array(1)), {}, TypeError, "starts: expected a list of integers, got ndarray"),
         (([],), {}, ValueError, "sequences: expected at least one"),
         (([[1], []],), {}, ValueError, "sequences[1]: expected at least one token"),
         (([[1, 61]],), {}, ValueError, "sequences[0]: id 61 at [1] is outside the vocabulary of 61"),

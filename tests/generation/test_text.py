@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`LanguageModel.generate` and `.stream`: text in, text out, ends, and what never comes."""
 
+import enum
 import importlib.util
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpt2cy
-from gpt2cy import tokenizer
+from gpt2cy import Sampling, tokenizer
 from gpt2cy.kernels import dispatch
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer
 from gpt2cy.tokenizer.added import AddedToken
@@ -216,6 +217,12 @@ def test_one_text_gives_one_result(lm):
     assert samples[0].text == one.text
 
 
+def test_several_samples_are_a_list_however_many_there_are(lm):
+    """Beam search may find fewer than it was asked for."""
+    found = lm.generate("To be", num_beams=3, n=3, max_new_tokens=2, constrain=lambda ids: [65])
+    assert [result.text for result in found] == ["AA"]
+
+
 def test_a_cache_is_continued(lm):
     cache = lm.model.prefill(lm.encode("To be, or "))
     given = {"max_new_tokens": 10, "seed": 2}
@@ -224,6 +231,18 @@ def test_a_cache_is_continued(lm):
         assert lm.generate(more, cache=cache, **given).text == whole.text
         assert "".join(lm.stream(more, cache=cache, **given)) == whole.text
     assert cache.lengths == [10]
+
+
+def test_a_stream_keeps_the_cache_as_it_was(lm):
+    """KV-07: what is done to it before the first piece is taken, and after, is no part of the stream."""
+    cache = lm.model.prefill([65, 66, 67])
+    expected = lm.generate("", cache=cache, max_new_tokens=12, seed=3).text
+    stream = lm.stream("", cache=cache, max_new_tokens=12, seed=3)
+    cache.truncate(1)
+    lm.model.next_logits([68, 69], cache=cache)
+    text = next(stream)
+    cache.reset()
+    assert text + "".join(stream) == expected
 
 
 def test_text_comes_as_soon_as_it_can(words):
@@ -236,6 +255,38 @@ def test_text_comes_as_soon_as_it_can(words):
     next(stream)
     del stream
     assert both(words, max_new_tokens=3).finish_reason in ("length", "stop_id")
+
+
+class Name(str, enum.Enum):  # noqa: UP042  # as people write it
+    """Whose `str` is not its text."""
+
+    PROMPT, STOP = "To be", "e"
+
+
+def test_a_subclass_of_str_is_its_text(lm):
+    assert str(Name.PROMPT) != "To be"
+    expected = lm.generate("To be", max_new_tokens=6, seed=1)
+    assert lm.generate(Name.PROMPT, max_new_tokens=6, seed=1).text == expected.text
+    assert "".join(lm.stream(Name.PROMPT, max_new_tokens=6, seed=1)) == expected.text
+    assert type(Sampling(stop=[Name.STOP]).stop[0]) is str
+    assert lm.score(Name.PROMPT).to_dict() == lm.score("To be").to_dict()
+    assert lm.compare(Name.PROMPT, [Name.STOP]).to_dict() == lm.compare("To be", ["e"]).to_dict()
+
+
+def test_a_stream_has_one_caller_at_a_time(lm):
+    """A callback that goes on with the stream that called it."""
+    streams = []
+    streams.append(lm.stream("To be", max_new_tokens=6, seed=1, constrain=lambda ids: next(streams[0])))
+    with pytest.raises(RuntimeError, match="^stream: expected one caller at a time"):
+        next(streams[0])
+    assert list(streams[0]) == [] and streams[0].result is None
+
+
+def test_a_stop_iteration_of_a_callback_is_no_end(lm):
+    """As in a generator."""
+    stream = lm.stream("To be", max_new_tokens=6, constrain=lambda ids: next(iter(())))
+    with pytest.raises(RuntimeError, match="^constrain: .* got StopIteration"):
+        list(stream)
 
 
 def test_an_error_in_a_callback_ends_a_stream(words):
