@@ -39,6 +39,19 @@ class Edit:
                 if bound is not None:
                     _checks.integer("positions", bound, least)
 
+    def __repr__(self):
+        parts = [self.kind if self.kind != "apply" else f"apply {self.function!r}"]
+        if self.operand is not None and self.operand.ndim:
+            parts.append(f"operand {list(self.operand.shape)}")
+        elif self.operand is not None:
+            parts.append(f"{self.operand:g}")
+        if self.heads is not None:
+            parts.append(f"head={np.asarray(self.heads).tolist()}")
+        if self.positions is not None:
+            at = self.positions
+            parts.append(f"positions={at if isinstance(at, (slice, range)) else at.tolist()}")
+        return f"Edit({', '.join(parts)})"
+
     def check(self, name: Name, block_size: int) -> None:
         """Raise unless the edit fits an activation."""
         if self.heads is not None:

@@ -154,8 +154,8 @@ def timed(model, tokens, cache, last_only, seconds, choose) -> tuple[list[Timed]
     operations of them add up.
     """
     passes: list[dict[str, float]] = []
+    clocked(model, tokens, cache, last_only)  # what is asked is checked; memory and threads are there now
     past = None if cache is None else cache.lengths
-    clocked(model, tokens, cache, last_only)  # memory and threads are there from now on
     begin = time.perf_counter()
     while len(passes) < 3 or time.perf_counter() - begin < seconds:
         times, _ = clocked(model, tokens, cache, last_only)

@@ -707,6 +707,21 @@ def test_bad_arguments_of_edits():
         apply(3)
 
 
+def test_an_edit_says_what_it_is():
+    cases = {
+        "Edit(zero)": zero(),
+        "Edit(scale, 2.5, head=[0, 1])": scale(2.5, head=[1, 0]),
+        "Edit(add, operand [3], positions=[4])": add([1, 2, 3], positions=4),
+        "Edit(replace, 0, head=[0, 2], positions=slice(1, None, None))": replace(
+            0, head=range(0, 3, 2), positions=slice(1, None)
+        ),
+        "Edit(mean, positions=range(0, 9))": mean(positions=range(9)),
+        "Edit(apply <ufunc 'square'>)": apply(np.square),
+    }
+    for text, edit in cases.items():
+        assert repr(edit) == text
+
+
 def test_layers_alone_are_not_edited(model, plain):
     with model.edit({"h.0.ln_1": zero()}):
         np.testing.assert_array_equal(model.blocks[0].ln_1(plain["embed"]), plain["h.0.ln_1"])

@@ -133,6 +133,8 @@ def test_bad_arguments(model):
         model.profile([1], seconds=0)
     with pytest.raises(TypeError, match="last_only: expected True or False"):
         model.profile([1], last_only=1)
+    with pytest.raises(TypeError, match="^cache: expected a KVCache, got int"):
+        model.profile([1], 3)
     with pytest.raises(ValueError, match="cache: expected .* batch_size of 2"):
         model.profile([[1], [2]], model.new_cache())
     with pytest.raises(ValueError, match="cache: slot 0 holds 0 of 3 positions, 4 more do not fit"):
