@@ -2,6 +2,11 @@
 """Traces: every activation is named, is right, is a copy, and changes no bit."""
 
 import math
+import os
+import re
+import shutil
+import subprocess
+import sys
 import tracemalloc
 from fractions import Fraction
 
@@ -240,6 +245,43 @@ def test_arrays_are_the_callers(model):
     again = model.trace(TOKENS[:4])
     for name, array in kept.items():
         np.testing.assert_array_equal(again[name], array)
+
+
+# ---- what it costs those who do not look
+
+FORWARDS = """
+import sys, gpt2cy
+gpt2cy.set_num_threads(1)
+model = gpt2cy.GPT(gpt2cy.GPTConfig(61, 32, 2, 4, 32), seed=0)
+for _ in range(int(sys.argv[1])):
+    model.next_logits([3])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
+def test_a_pass_that_nobody_sees_pays_for_null_tests_alone(tmp_path):
+    """Instructions of a block outside of kernels: some 300 with 13 null tests; a visit would be thousands."""
+    environment = os.environ | {
+        "GPT2CY_ISA": "base", "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }  # fmt: skip
+
+    def counts(n):
+        out = tmp_path / f"callgrind.{n}"
+        watched = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+        command = [*watched, sys.executable, "-c", FORWARDS, str(n)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        command = ["callgrind_annotate", "--threshold=100", out]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = dict.fromkeys(("layers", "inspection"), 0)
+        for count, folder in re.findall(r"^ *([\d,]+) .*\[.*/gpt2cy/(\w+)/[^/]+\]$", text, re.MULTILINE):
+            if folder in found:
+                found[folder] += int(count.replace(",", ""))
+        return found
+
+    once, often = counts(1), counts(101)
+    assert often["inspection"] == once["inspection"]
+    assert 100 < (often["layers"] - once["layers"]) / 100 / 4 < 500
 
 
 # ---- bad input
