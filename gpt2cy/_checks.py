@@ -160,6 +160,12 @@ def unicode_text(name: str, value) -> str:
     return value
 
 
+def optional_function(name: str, value) -> None:
+    """Raise TypeError unless a value can be called or is None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name}: expected a function or None, got {type(value).__name__}")
+
+
 def seed(value) -> int | None:
     """Return a seed: None (a fresh one) or an integer >= 0 of any size."""
     number = _index(value)

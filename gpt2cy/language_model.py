@@ -266,6 +266,7 @@ class LanguageModel:
         bos: bool = False,
         vocab_limit: int | None = None,
         allow_special: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> Score: ...
     @overload
     def score(
@@ -277,8 +278,11 @@ class LanguageModel:
         bos: bool = False,
         vocab_limit: int | None = None,
         allow_special: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> list[Score]: ...
-    def score(self, text, *, top=0, stride=None, bos=False, vocab_limit=None, allow_special=False):
+    def score(
+        self, text, *, top=0, stride=None, bos=False, vocab_limit=None, allow_special=False, progress=None
+    ):
         """Return how likely the model finds each token of a text, knowing the text before it.
 
         Parameters
@@ -297,6 +301,8 @@ class LanguageModel:
             pad its vocabulary, as transformers counts them; ``tokenizer.vocab_size`` leaves those out.
         allow_special : bool
             Whether special tokens in the text are taken as such; see `Tokenizer.encode`.
+        progress : function, optional
+            Called now and then with the number of tokens that have been scored since.
 
         Returns
         -------
@@ -326,7 +332,7 @@ class LanguageModel:
             raise TypeError(f"text: expected text (str) or a list of texts, got {type(text).__name__}")
         texts = [text] if isinstance(text, str) else list(text)
         scores = scored_text.score_texts(
-            self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special
+            self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special, progress
         )
         return scores[0] if isinstance(text, str) else scores
 

@@ -77,8 +77,9 @@ def files_may_fail(command):
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line ends."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """An error's message, and what was noted about it, without line ends."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    return " ".join([message, *(f"({note})" for note in getattr(error, "__notes__", ()))])
 
 
 def note(args: argparse.Namespace, text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from gpt2cy.generation.sampling import Sampling
 
 APART = ("seed",)  # of a run, not of a row: the command has it
-SHORT = {"num_return_sequences": ("-n",)}
+SHORT = {"num_return_sequences": ("-n", "--n")}
 _PREFIX = "sampling_"
 
 

@@ -11,11 +11,12 @@ from gpt2cy.cli.common import add_rows, add_source, files_may_fail, hub_options,
 from gpt2cy.cli.journal import say
 from gpt2cy.cli.rows import Row, digest, name, read_rows, read_text
 from gpt2cy.cli.work import Job, destination, model_digest, work
+from gpt2cy.generation.scoring import perplexity_of
 from gpt2cy.inspection.scores import wants_colour
 
 MOST_TOKENS = 8192  # of a batch
 LINES = (".jsonl", ".ndjson")
-NUMBERS = ("n_scored", "logprob", "bits", "bits_per_byte", "perplexity")
+NUMBERS = ("n_bytes", "n_scored", "logprob", "bits", "bits_per_byte", "perplexity")
 OPTIONS = ("stride", "bos", "vocab_limit", "allow_special", "top")
 
 
@@ -66,8 +67,9 @@ def _score(args):
         jobs = [_job(lm, row, args) for row in rows]
 
         def do(batch, progress):
-            scores = lm.score([job.row.fields["text"] for job in batch], **options)
-            progress.add(tokens=sum(len(score) for score in scores))
+            texts = [job.row.fields["text"] for job in batch]
+            scores = lm.score(texts, progress=lambda count: progress.add(tokens=count), **options)
+            progress.add(tokens=sum(len(score) - score.n_scored for score in scores))
             found = [_numbers(score, tokens, args.show) for score in scores]
             total.add(found)
             return [{**job.row.stamp(run), **numbers} for job, numbers in zip(batch, found, strict=True)]
@@ -122,28 +124,22 @@ class Total:
     """The same numbers of all texts together; each token counts the same."""
 
     def __init__(self):
-        self.n_tokens = self.n_scored = 0
-        self.logprob = self.bits = self.n_bytes = 0.0
+        self.sums = dict.fromkeys(("n_tokens", "n_bytes", "n_scored", "logprob", "bits"), 0)
 
     def add(self, records) -> None:
         """Count in some texts."""
         for record in records:
-            if record["n_scored"]:
-                self.n_bytes += record["bits"] / record["bits_per_byte"] if record["bits"] else 0
-            self.n_tokens += record["n_tokens"]
-            self.n_scored += record["n_scored"]
-            self.logprob += record["logprob"]
-            self.bits += record["bits"]
+            for number in self.sums:
+                self.sums[number] += record[number]
 
     def numbers(self):
         """A record, called total."""
-        mean = -self.logprob / self.n_scored if self.n_scored else math.nan
+        sums = self.sums
         return {
+            **sums,
             "id": "total",
-            "n_tokens": self.n_tokens,
-            "logprob": self.logprob,
-            "perplexity": math.exp(min(mean, 700)),
-            "bits_per_byte": self.bits / self.n_bytes if self.n_bytes else math.nan,
+            "perplexity": perplexity_of(sums["logprob"], sums["n_scored"]),
+            "bits_per_byte": sums["bits"] / sums["n_bytes"] if sums["n_bytes"] else math.nan,
         }
 
 

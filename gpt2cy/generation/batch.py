@@ -141,8 +141,7 @@ class Batch:
         try:
             ids, logprobs, tops = choose(self.samplers, logits, self.logprobs)
         except FloatingPointError as error:  # the logits themselves have been overwritten
-            found = (trouble.began(self.model, row.context()) for row in rows)
-            raise FloatingPointError(f"{error}{next(filter(None, found), '')}") from None
+            raise trouble.located(self.model, str(error), (row.context() for row in rows)) from None
         for row, token in zip(rows, ids.tolist(), strict=True):
             row.accept(token)
         if self.logprobs:

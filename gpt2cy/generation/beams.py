@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2cy.generation import prefix
+from gpt2cy.generation import prefix, trouble
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampler import Sampler
 from gpt2cy.generation.settings import stop_ids_of
@@ -240,7 +240,9 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
     for search, row, begun in zip(active, rows, caches, strict=True):
         for beam in search.beams:
             beam.cache = begun
-        search.advance(np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
+        advance(model, search, np.broadcast_to(logits[row], (len(search.beams), logits.shape[1])))
+    if progress is not None:
+        progress(sum(len(search.beams) for search in active))
     # Equal prompts begin in one cache.
     separate(active)
     while active := [search for search in active if not search.done]:
@@ -249,10 +251,21 @@ def run(model, searches: list[Search], cache=None, progress=None) -> None:
         logits = model.next_logits_many(last, [beam.cache for beam in beams])
         done = 0
         for search in active:
-            search.advance(logits[done : done + len(search.beams)])
+            advance(model, search, logits[done : done + len(search.beams)])
             done += len(search.beams)
         if progress is not None:
             progress(len(beams))
+
+
+def advance(model, search, logits):
+    """`Search.advance`; an error about its logits says whose they are, and where in the model it began."""
+    try:
+        search.advance(logits)
+    except FloatingPointError as error:
+        step = len(search.beams[0].tokens)
+        contexts = (np.array([*search.ids, *beam.tokens], np.int64) for beam in search.beams)
+        where = f"in a beam of prompt {search.prompt}, at step {step}"
+        raise trouble.located(model, f"{error} {where}", contexts) from None
 
 
 def separate(searches):
@@ -269,9 +282,7 @@ def log_softmax(row: np.ndarray) -> np.ndarray:
     """Of one row, summed in float64."""
     largest = row.max()
     if not np.isfinite(largest):
-        raise FloatingPointError(
-            "logits: expected finite numbers, got NaN, +Inf or nothing but -Inf in beam search"
-        )
+        raise FloatingPointError("logits: expected finite numbers, got NaN, +Inf or nothing but -Inf")
     shifted = row - largest
     return shifted - np.float32(np.log(np.exp(shifted, dtype=np.float64).sum()))
 

@@ -36,8 +36,7 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
 
 def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None) -> list[Generated]:
     """Generate to the end; with a tokenizer the results have text."""
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress: expected a function, got {type(progress).__name__}")
+    _checks.optional_function("progress", progress)
     n_rows = sum(max(own.num_return_sequences, own.num_beams) for own in chosen)
     try:
         prefix.require_memory(model, n_rows)

@@ -167,8 +167,7 @@ class Sampling:
                     f"or only one of the two, got {n}"
                 )
             object.__setattr__(self, "num_return_sequences", n)
-        if self.constrain is not None and not callable(self.constrain):
-            raise TypeError(f"constrain: expected a function or None, got {type(self.constrain).__name__}")
+        _checks.optional_function("constrain", self.constrain)
         if 1 < self.num_beams < self.num_return_sequences:
             raise ValueError(
                 f"num_return_sequences: expected at most num_beams ({self.num_beams}), "

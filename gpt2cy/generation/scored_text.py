@@ -129,8 +129,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        first = len(self) - self.n_scored
-        return scoring.mean_perplexity(self.logprobs[first:]) if self.n_scored else math.nan
+        return scoring.perplexity_of(self.logprob, self.n_scored)
 
     def __len__(self):
         return len(self.ids)
@@ -221,13 +220,14 @@ class Score:
         >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
         >>> found = lm.score("to be").to_dict()
         >>> list(found)
-        ['text', 'n_scored', 'logprob', 'bits', 'bits_per_byte', 'perplexity', 'tokens']
+        ['text', 'n_bytes', 'n_scored', 'logprob', 'bits', 'bits_per_byte', 'perplexity', 'tokens']
         >>> list(found["tokens"][0])
         ['id', 'text', 'start', 'end', 'logprob', 'surprisal', 'entropy', 'rank', 'top']
         """
         tokens = [{**row._asdict(), "top": [choice._asdict() for choice in row.top]} for row in self]
         return {
             "text": self.text,
+            "n_bytes": self.n_bytes,
             "n_scored": self.n_scored,
             "logprob": self.logprob,
             "bits": self.bits,
@@ -257,7 +257,7 @@ class Score:
         >>> lm = gpt2cy.LanguageModel(gpt2cy.GPT(config, seed=0), ByteTokenizer())
         >>> lm.score("to be").show(colour=False)
         to be
-        4 tokens, ... bits, ... bits per byte, perplexity ...
+        4 tokens scored, ... bits, ... bits per byte, perplexity ...
         """
         from gpt2cy.inspection.scores import show
 
@@ -296,10 +296,11 @@ def _after(missing: int, values: NDArray, filler) -> NDArray:
 
 
 def score_texts(
-    model, tokenizer, texts: Sequence[str], top, stride, bos, vocab_limit, allow_special
+    model, tokenizer, texts: Sequence[str], top, stride, bos, vocab_limit, allow_special, progress
 ) -> list[Score]:
     """Return a Score for each text; see `LanguageModel.score`."""
     bos = _checks.flag("bos", bos)
+    _checks.optional_function("progress", progress)
     if bos and tokenizer.eos_id is None:
         raise ValueError("bos: the tokenizer has no token to put before a text")
     before = [tokenizer.eos_id] if bos else []
@@ -314,7 +315,7 @@ def score_texts(
         return []
     sequences = [before + ids for ids, _ in encoded]
     scores = scoring.score_windows(
-        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names
+        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names, progress=progress
     )
     return [
         Score(text, ids, offsets, found, tokenizer)

@@ -2,7 +2,7 @@
 """How likely a model finds given tokens: log probabilities, ranks, entropies, alternatives.
 
     score_windows, score_many     texts of any length, in windows; sequences that fit as they are
-      score_pieces                pieces that begin alike run their beginning once
+      score_pieces                pieces that begin alike run their beginning once (score_alone, score_shared)
         score_batch               one ragged pass of a moderate size
           score_rows              generation/rows: the model and its fused head
 
@@ -10,6 +10,7 @@ A token is scored by the row of logits before it, so the last token of a sequenc
 the first token to be scored have no logits at all.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,14 @@ def checked_stride(stride, block_size: int) -> int:
 
 
 def score_windows(
-    model, sequences, *, stride=None, top=0, vocab_limit=None, names: Sequence[str] | None = None
+    model,
+    sequences,
+    *,
+    stride=None,
+    top=0,
+    vocab_limit=None,
+    names: Sequence[str] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> list[TokenScores]:
     """Return the scores of every token after the first of sequences of any lengths.
 
@@ -153,6 +161,8 @@ def score_windows(
         As `score_many`.
     names : list of str, optional
         What messages call the sequences.
+    progress : function, optional
+        Called now and then with the number of tokens that have been scored since.
 
     Examples
     --------
@@ -177,7 +187,7 @@ def score_windows(
         ]
         pieces += found
         counts.append(len(found))
-    scores = score_pieces(model, pieces, top, limit)
+    scores = score_pieces(model, pieces, top, limit, progress)
     ends = np.cumsum(counts)
     return [joined(scores[end - count : end], top) for count, end in zip(counts, ends, strict=True)]
 
@@ -225,7 +235,7 @@ class Piece(NamedTuple):
         return self.ids[self.start :]
 
 
-def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[TokenScores]:
+def score_pieces(model, pieces: list[Piece], top: int, limit: int, progress=None) -> list[TokenScores]:
     """Return the scores of each piece; what several begin with is computed once."""
     n_targets = sum(len(piece.targets) for piece in pieces)
     plan = {"alternatives": n_targets * top * 12, "scores": n_targets * 36}
@@ -240,13 +250,22 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int) -> list[Token
     groups = shared_prefixes(pieces)
     elsewhere = {i for _, members in groups for i in members}
     alone = [i for i, piece in enumerate(pieces) if i not in elsewhere and len(piece.targets)]
+    for i, part in itertools.chain(
+        score_alone(model, pieces, alone, top, limit), score_shared(model, pieces, groups, top, limit)
+    ):
+        scores[i] = part
+        if progress is not None:
+            progress(len(part))
+    return scores
+
+
+def score_alone(
+    model, pieces: list[Piece], alone: list[int], top: int, limit: int
+) -> Iterator[tuple[int, TokenScores]]:
+    """Yield the number and the scores of each of some pieces."""
     for batch in packed(alone, lambda i: len(pieces[i].ids) - 1):
         found = score_batch(model, [pieces[i] for i in batch], [0] * len(batch), None, top, limit)
-        for i, part in zip(batch, found, strict=True):
-            scores[i] = part
-    for i, part in score_shared(model, pieces, groups, top, limit):
-        scores[i] = part
-    return scores
+        yield from zip(batch, found, strict=True)
 
 
 def score_shared(
@@ -372,12 +391,14 @@ def perplexity(model, tokens, stride, vocab_limit) -> float:
     logprobs = token_logprobs(model, tokens, stride, vocab_limit)
     if not len(logprobs):
         raise ValueError("tokens: expected at least two tokens, one of them to be scored, got one")
-    return mean_perplexity(logprobs)
+    return perplexity_of(total(logprobs), len(logprobs))
 
 
-def mean_perplexity(logprobs) -> float:
-    """Return exp of the mean of -logprob, in float64; every token counts the same."""
+def perplexity_of(logprob: float, n_tokens: int) -> float:
+    """Return exp of the mean of -logprob: each token counts the same; nan where there are none."""
+    if not n_tokens:
+        return math.nan
     try:
-        return math.exp(-total(logprobs) / len(logprobs))
+        return math.exp(-logprob / n_tokens)
     except OverflowError:
         return math.inf

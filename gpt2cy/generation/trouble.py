@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def began(model, ids) -> str:
     """Return the end of a message about the logits behind some ids, [T]; "" if those are finite after all."""
@@ -11,3 +13,9 @@ def began(model, ids) -> str:
     except FloatingPointError as error:
         return f"; it began with {error}"
     return ""
+
+
+def located(model, message: str, contexts: Iterable) -> FloatingPointError:
+    """Return an error that ends with where it began, in the first of some id sequences in which it did."""
+    places = (began(model, ids) for ids in contexts)
+    return FloatingPointError(message + next(filter(None, places), ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one adapter to matplotlib for studies: heat maps and curves with tokens as labels.
+"""The one adapter to matplotlib: for studies heat maps and curves with tokens as labels.
 
 Colours are those that everyone can tell apart: cividis for amounts, PuOr for what has a sign, white being 0.
 """
@@ -14,7 +14,7 @@ def pyplot():
     try:
         from matplotlib import pyplot as plt
     except ImportError as error:
-        raise ImportError(f"plots need matplotlib (pip install gpt2cy[plot]): {error}") from None
+        raise ImportError(f"plots need matplotlib: pip install 'gpt2cy[plot]' ({error})") from None
     return plt
 
 

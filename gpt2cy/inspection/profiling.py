@@ -18,6 +18,7 @@ from gpt2cy.inspection import machine as machines
 from gpt2cy.inspection import work
 from gpt2cy.inspection.clock import clocked
 from gpt2cy.inspection.machine import Machine
+from gpt2cy.inspection.plots import pyplot
 from gpt2cy.inspection.work import Work
 
 _HEADINGS = ("operation", "layers", "ms", "of all", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "bound by")
@@ -220,12 +221,8 @@ def _aligned(rows):
 
 
 def _draw(profile, axes):
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(f"plots need matplotlib (pip install gpt2cy[plot]): {error}") from None
     if axes is None:
-        axes = pyplot.figure(figsize=(8, 4.5), layout="constrained").subplots()
+        axes = pyplot().figure(figsize=(8, 4.5), layout="constrained").subplots()
     layers = [row.work.operation for row in profile.by_layer()]
     bottom = np.zeros(len(layers))
     for operation, colour in zip(work.OPERATIONS, _COLOURS, strict=True):

@@ -16,6 +16,8 @@ import re
 import sys
 from typing import NamedTuple
 
+from gpt2cy.inspection.plots import pyplot
+
 
 class Level(NamedTuple):
     """A colour for surprisals from so many bits on."""
@@ -78,7 +80,7 @@ def visible(text: str) -> str:
 def summary(score) -> str:
     """Return a line of what the whole text has."""
     return (
-        f"{score.n_scored} tokens, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
+        f"{score.n_scored} tokens scored, {score.bits:.1f} bits, {score.bits_per_byte:.2f} bits per byte, "
         f"perplexity {score.perplexity:.2f}"
     )
 
@@ -189,11 +191,7 @@ def plot(score, ax=None):
         If matplotlib is missing; the message says what to install.
     """
     if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise ImportError("plot needs matplotlib: pip install 'gpt2cy[plot]'") from None
-        ax = pyplot.subplots(figsize=(min(24.0, max(5.0, 0.3 * len(score))), 4.0), layout="constrained")[1]
+        ax = pyplot().subplots(figsize=(min(24.0, max(5.0, 0.3 * len(score))), 4.0), layout="constrained")[1]
     places = range(len(score))
     colours = [found.rgb if (found := level(bits)) else "#ffffff" for bits in score.surprisals.tolist()]
     ax.bar(places, score.surprisals, color=colours, edgecolor="#555555", linewidth=0.5, label="surprisal")

@@ -61,7 +61,11 @@ def fetch(source: str, *, revision=None, token=None, local_files_only=False, cac
         except errors.EntryNotFoundError:  # or, without the network, not in the cache
             return None
 
-    folder = Path(get("config.json")).parent
+    try:
+        folder = Path(get("config.json")).parent
+    except OSError as error:
+        error.add_note(f"there is no file or folder {source!r}: it was taken for an id of the hub")
+        raise
     for name in SINGLE:
         if get_if_there(name):
             break

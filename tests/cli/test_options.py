@@ -54,6 +54,7 @@ def test_without_flags_there_is_nothing(parser):
         (["--on-full", "slide", "--slide-to", "9"], {"on_full": "slide", "slide_to": 9}),
         (["--logprobs", "0"], {"logprobs": 0}),
         (["-n", "3"], {"num_return_sequences": 3}),
+        (["--n", "3"], {"num_return_sequences": 3}),
     ],
 )
 def test_values(parser, arguments, expected):

@@ -51,6 +51,16 @@ def test_a_table_has_a_total_in_which_tokens_count_the_same(folder, lm, files, r
     assert "nan" in table[1]  # one token, which has nothing before it
 
 
+@pytest.mark.parametrize(("logprob", "perplexity"), [(-math.inf, math.inf), (-1e5, math.inf), (-2.0, math.e)])
+def test_a_total_of_what_is_impossible(logprob, perplexity):
+    """Texts of no probability, or of next to none, leave the others' bytes and the total as they are."""
+    total, bits = cli.score.Total(), -logprob / math.log(2)
+    total.add([{"n_tokens": 3, "n_bytes": 2, "n_scored": 2, "logprob": logprob, "bits": bits}])
+    total.add([{"n_tokens": 1, "n_bytes": 0, "n_scored": 0, "logprob": 0.0, "bits": 0.0}])
+    found = total.numbers()
+    assert (found["n_tokens"], found["perplexity"], found["bits_per_byte"]) == (4, perplexity, bits / 2)
+
+
 def test_json(folder, lm, files, run, read_lines):
     code, out, _ = run("score", folder, *files, "--json")
     found = read_lines(out)
@@ -58,7 +68,7 @@ def test_json(folder, lm, files, run, read_lines):
     for record, text in zip(found, TEXTS, strict=True):
         expected = lm.score(text).to_dict()
         assert record["n_tokens"] == len(text.encode())
-        for name in ("n_scored", "logprob", "bits", "perplexity", "bits_per_byte"):
+        for name in ("n_bytes", "n_scored", "logprob", "bits", "perplexity", "bits_per_byte"):
             assert record[name] == expected[name]
         assert "tokens" not in record and "text" not in record
 

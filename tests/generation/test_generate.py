@@ -552,7 +552,7 @@ def test_what_is_no_setting(model):
         model.generate([[1]], {"temperature": 1.0})
     with pytest.raises(TypeError, match=r"^sampling\[1\]: expected a Sampling, got NoneType"):
         model.generate([[1], [2]], [Sampling(), None])
-    with pytest.raises(TypeError, match=r"^progress: expected a function, got int"):
+    with pytest.raises(TypeError, match=r"^progress: expected a function or None, got int"):
         model.generate([[1]], max_new_tokens=1, progress=5)
     with pytest.raises(TypeError, match=r"^details: expected True or False"):
         model.generate([[1]], max_new_tokens=1, details=1)

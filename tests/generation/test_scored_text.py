@@ -84,6 +84,15 @@ def test_long_texts_use_windows(lm):
     np.testing.assert_array_equal(score.logprobs[1:], lm.model.token_logprobs(score.ids, stride=5))
 
 
+def test_progress_adds_up_to_what_is_scored(lm):
+    """Windows of a long text are told of as they come; so are texts that begin alike, which run apart."""
+    for texts in ([TEXT * 40], [TEXT * 2 + end for end in "abc"], ["x"]):
+        counts = []
+        scores = lm.score(texts, progress=counts.append)
+        assert sum(counts) == sum(score.n_scored for score in scores)
+        assert len(counts) > 3 or len(texts[0]) < len(TEXT) * 40
+
+
 def test_one_token(lm):
     score = lm.score("x")
     assert (len(score), score.n_scored, score.bits) == (1, 0, 0.0)
@@ -179,6 +188,7 @@ def test_to_dict_is_json(lm):
         ("ab", {"stride": 40}, ValueError, "stride: expected an integer from 1 to 39, got 40"),
         ("ab", {"top": -1}, ValueError, "top: expected"),
         ("ab", {"bos": 1}, TypeError, "bos: expected True or False"),
+        ("ab", {"progress": 5}, TypeError, "progress: expected a function or None, got int"),
         ("ab", {"allow_special": "no"}, TypeError, "allow_special: expected True or False"),
         ("xb", {"vocab_limit": 97}, ValueError, r"text: id 98 at \[1\] is outside the vocab_limit of 97"),
     ],

@@ -165,7 +165,7 @@ def test_ppl_02_perplexity_weighs_tokens_not_windows():
     found = list(windows(10, 4, 2))
     assert found == [Window(0, 4, 1), Window(2, 6, 4), Window(4, 8, 6), Window(6, 10, 8)]
     losses = np.arange(1, 10, dtype=np.float32)
-    assert scoring.mean_perplexity(-losses) == pytest.approx(math.exp(5), rel=1e-15)
+    assert scoring.perplexity_of(-losses.sum(), 9) == pytest.approx(math.exp(5), rel=1e-15)
     of_windows = [losses[first - 1 : end - 1].mean() for _, end, first in found]
     assert np.mean(of_windows) == 5.375
 

@@ -116,5 +116,5 @@ def test_without_matplotlib_the_message_says_what_to_install(lm, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.pyplot")
     result = studies.residual_norms(lm, TEXT)
-    with pytest.raises(ImportError, match=r"pip install gpt2cy\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install 'gpt2cy\[plot\]'"):
         result.plot()

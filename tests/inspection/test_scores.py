@@ -208,4 +208,4 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert python(code).strip() == "plot needs matplotlib: pip install 'gpt2cy[plot]'"
+    assert python(code).startswith("plots need matplotlib: pip install 'gpt2cy[plot]' (")

@@ -15,6 +15,7 @@ import pytest
 from makers import CONFIG
 
 import gpt2cy
+from gpt2cy import cli
 from gpt2cy.weights import hub
 
 pytest.importorskip("huggingface_hub")
@@ -148,11 +149,15 @@ def test_tokens(served, tensors, gives):
     gives("someone/tiny", CONFIG, tensors, token="hf_secret")
 
 
-def test_an_unknown_id(served):
+def test_an_unknown_id(served, capsys):
     for source in ("someone/else", "gpt3"):
         with pytest.raises(OSError) as caught:
             gpt2cy.GPT.from_pretrained(source)
         assert source in str(caught.value)
+        taken = f"there is no file or folder {source!r}: it was taken for an id of the hub"
+        assert caught.value.__notes__ == [taken]
+        assert cli.main(["info", source]) == 2
+        assert capsys.readouterr().err.endswith(f" ({taken})\n")
 
 
 def test_shards(served, tensors, gives, tmp_path):
