@@ -15,6 +15,8 @@ from . import _checks
 
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu")
 
+LESS_WEIGHTS = "n_layers, n_embd, n_inner, vocab_size or block_size"  # what to reduce, for messages
+
 _FLOAT_BYTES = 4
 _PANEL_COLUMNS = 32
 _ALIGNMENT = 64

@@ -23,6 +23,7 @@ from gpt2cy.parameters cimport Parameters
 from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last, residual_nbytes
 
 from gpt2cy import _checks
+from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
@@ -84,12 +85,12 @@ cdef class GPT:
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
         self.config = config
-        host.require_memory("config", {"weights": nbytes}, "n_layers, n_embd or vocab_size")
+        host.require_memory("config", {"weights": nbytes}, _LESS_WEIGHTS)
         try:
             self.arena = Arena(nbytes)
         except MemoryError:
-            raise MemoryError(f"config: {nbytes:,} bytes of weights cannot be allocated: reduce n_layers, n_embd or "
-                              "vocab_size") from None
+            raise MemoryError(f"config: {nbytes:,} bytes of weights cannot be allocated: "
+                              f"reduce {_LESS_WEIGHTS}") from None
         matrix = PackedMatrix(width, vocab, self.arena)
         self.wte = Embedding(vocab, width, _arena=self.arena, _matrix=matrix if config.tie_weights else None)
         self.wpe = Embedding(config.block_size, width, _arena=self.arena)
@@ -302,6 +303,8 @@ cdef class GPT:
         plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
         if caches is not None:
             plan["cache"] = cached
+        if observer is None:
+            observer = self.observed()   # as the pass will have it
         if observer is not None:
             plan["activations"] = observer.prepare(lengths, past)
         host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2cy.config import GPTConfig
+from gpt2cy.config import LESS_WEIGHTS, GPTConfig
 from gpt2cy.inspection import machine as machines
 from gpt2cy.inspection import profiling, work
 from gpt2cy.inspection.machine import Machine
@@ -96,10 +96,16 @@ class Plan:
         if self.available is None or self.fits:
             return ""
         if self.memory["weights"] > self.available:
-            return "the weights alone do not fit: reduce n_layers, n_embd or vocab_size"
-        for batch in range(self.batch - 1, 0, -1):
+            return f"the weights alone do not fit: reduce {LESS_WEIGHTS}"
+        fits, too_many = 0, self.batch
+        while too_many - fits > 1:
+            batch = (fits + too_many) // 2
             if self.config.memory_plan(batch, self.seq_len)["total"] <= self.available:
-                return f"batch {batch} fits"
+                fits = batch
+            else:
+                too_many = batch
+        if fits:
+            return f"batch {fits} fits"
         rest = self.memory["total"] - self.memory["logits"]
         if rest <= self.available:
             return "the logits of all positions do not fit: next_logits makes those of the last one"
@@ -226,7 +232,7 @@ def expect(config: GPTConfig, batch: int, seq_len: int, seconds: float = 0.7) ->
     (64, 4)
     """
     together = min(batch, max(1, _MOST_ROWS // seq_len))
-    model = _slice(config, together * seq_len)
+    model = _slice(config, together, seq_len)
     tokens = np.zeros((together, seq_len), int)
     cache = model.new_cache(together)
     model.next_logits(tokens, cache)
@@ -234,22 +240,32 @@ def expect(config: GPTConfig, batch: int, seq_len: int, seconds: float = 0.7) ->
     forward = _whole(config, model, tokens, None, seconds) * batch / together
     decode = _whole(config, model, tokens[:, :1], cache, seconds)
     return (
-        _expected(forward, work.of_pass(config, [seq_len] * batch, [0] * batch), batch * seq_len),
-        _expected(decode, work.of_pass(config, [1] * together, [seq_len - 1] * together), together),
+        Expected(forward, batch * seq_len, *_least(config, batch, seq_len, 0)),
+        Expected(decode, together, *_least(config, together, 1, seq_len - 1)),
     )
 
 
-def _expected(seconds, todo, n_tokens):
-    return Expected(seconds, n_tokens, sum(one.flops for one in todo), sum(one.bytes for one in todo))
+def _least(config, batch, length, past):
+    """Flops and bytes of a pass, however many sequences and blocks: both grow evenly with either."""
+    small = dataclasses.replace(config, n_layers=1)
+    (flops, n_bytes), (flops_2, bytes_2) = (
+        [
+            sum(getattr(one, kind) * (1 if one.layer is None else config.n_layers) for one in todo)
+            for kind in ("flops", "bytes")
+        ]
+        for todo in (work.of_pass(small, [length] * n, [past] * n) for n in (1, 2))
+    )
+    return flops + (batch - 1) * (flops_2 - flops), n_bytes + (batch - 1) * (bytes_2 - n_bytes)
 
 
-def _slice(config, n_rows):
-    """A model of this width with as many blocks, and as wide a head, as timing takes."""
-    block = 4 * config.parameter_counts()["h.0"]
-    column = 4 * min(config.n_embd, n_rows)
+def _slice(config, batch, seq_len):
+    """A model of this width with as many blocks, positions and columns of its head as timing takes."""
+    block = 4 * dataclasses.replace(config, n_layers=1).parameter_counts()["h.0"]
+    column = 4 * min(config.n_embd, batch * seq_len)
     sizes = {
         "n_layers": min(config.n_layers, math.ceil(machines.beyond_caches() / block)),
         "vocab_size": min(config.vocab_size, math.ceil(_HEAD_BYTES / column)),
+        "block_size": seq_len,
         "tie_weights": True,
         "lm_head_bias": config.has_lm_head_bias,
     }

@@ -10,7 +10,9 @@ lines        Report -> text
 python -m gpt2cy.verify PATH TOKENS OUT      such a process: logits of the ids of one .npy file into another
 """
 
+import dataclasses
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import numpy as np
 import gpt2cy
 from gpt2cy import _checks, reference
 from gpt2cy.config import GPTConfig
+from gpt2cy.inspection import first_nonfinite
 from gpt2cy.kernels import dispatch
 from gpt2cy.language_model import find_tokenizer, on_disk
 from gpt2cy.model import GPT
@@ -87,8 +90,11 @@ class Report:
         return all(check.passed is not False for check in self.checks)
 
     def values(self) -> dict:
-        """Return plain values, ready for JSON."""
-        return {**asdict(self), "passed": self.passed}
+        """Return plain values, ready for JSON: None for what is not finite."""
+        found = {**asdict(self), "passed": self.passed}
+        for check in found["checks"]:
+            check |= {name: None for name, value in check.items() if value != value or value == math.inf}
+        return found
 
 
 def verify(source, text: str | None = None, **hub) -> Report:
@@ -125,7 +131,9 @@ def verify(source, text: str | None = None, **hub) -> Report:
         tokens, read = _tokens(text, checkpoint.folder, checkpoint.config)
         model = GPT.from_pretrained(path)
         logits = model.forward(tokens)
-        checks = [*_ways(model, tokens, logits), *_truths(checkpoint, path, tokens, logits)]
+        where = None if np.isfinite(logits).all() else first_nonfinite(model, tokens)
+        note = f"the first number that is not finite: {where}" if where else ""
+        checks = [*_ways(model, tokens, logits), *_truths(checkpoint, path, tokens, logits, note)]
     config = model.config
     del model  # each process of another instruction set has its own
     checks += _isas(path, config, tokens, logits)
@@ -244,9 +252,9 @@ class _Numbers(Mapping):
         return len(self._tensors)
 
 
-def _truths(checkpoint, path, tokens, logits) -> Iterator[Check]:
+def _truths(checkpoint, path, tokens, logits, note) -> Iterator[Check]:
     truth = reference.forward(checkpoint.config, _Numbers(checkpoint.tensors), tokens)
-    yield _close("gpt2cy", "reference, float64", logits, truth, truth)
+    yield dataclasses.replace(_close("gpt2cy", "reference, float64", logits, truth, truth), note=note)
     reason = _why_no_transformers(checkpoint, path)
     if reason:
         yield Check("gpt2cy", "transformers", None, TOLERANCE * float(np.std(truth)), None, reason)

@@ -5,13 +5,14 @@ import json
 import re
 import statistics
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import gpt2cy
 from gpt2cy import cli, plan
-from gpt2cy.inspection import machine
+from gpt2cy.inspection import machine, work
 from gpt2cy.kernels import host
 
 MIB = 1 << 20
@@ -54,7 +55,7 @@ def test_memory_and_what_it_says(run, left):
 @pytest.mark.parametrize(
     ("mib", "batch", "advice"),
     [
-        (600, 1, "the weights alone do not fit: reduce n_layers, n_embd or vocab_size"),
+        (600, 1, "the weights alone do not fit: reduce n_layers, n_embd, n_inner, vocab_size or block_size"),
         (1600, 4, "batch 3 fits"),
         (800, 1, "the logits of all positions do not fit: next_logits makes those of the last one"),
         (640, 1, "reduce seq_len"),
@@ -156,12 +157,41 @@ def test_bad_arguments(arguments, message, run):
 
 def test_the_slice_is_no_larger_than_it_must_be(monkeypatch):
     monkeypatch.setattr(machine, "beyond_caches", lambda: 64 * MIB)
-    xl = plan._slice(gpt2cy.GPTConfig.preset("gpt2-xl"), 1024).config
+    xl = plan._slice(gpt2cy.GPTConfig.preset("gpt2-xl"), 1, 1024).config
     assert (xl.n_embd, xl.n_heads, xl.n_layers) == (1600, 25, 1)
     assert 4 * 1024 * xl.vocab_size >= 64 * MIB and xl.vocab_size < 50257
     tiny = gpt2cy.GPTConfig.preset("tiny")
-    small = plan._slice(tiny, 16).config
+    small = plan._slice(tiny, 2, 8).config
+    assert small.block_size == 8
     assert (small.n_layers, small.vocab_size) == (tiny.n_layers, tiny.vocab_size)
+
+
+def test_the_least_is_what_the_pass_has_to_do():
+    config = gpt2cy.GPTConfig(61, 36, 3, 4, 50, n_inner=50)
+    for batch, length, past in ((1, 9, 0), (5, 9, 0), (3, 1, 20)):
+        todo = work.of_pass(config, [length] * batch, [past] * batch)
+        flops, n_bytes = plan._least(config, batch, length, past)
+        assert (flops, n_bytes) == (sum(one.flops for one in todo), sum(one.bytes for one in todo))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch"),
+    [({}, 10**20), ({"n_layers": 10**9}, 1), ({"block_size": 10**12}, 1), ({"vocab_size": 10**12}, 2)],
+)
+def test_absurd_sizes_are_planned_in_the_memory_of_small_ones(sizes, batch, monkeypatch):
+    monkeypatch.setattr(machine, "beyond_caches", lambda: 1 << 20)
+    monkeypatch.setattr(plan, "_HEAD_BYTES", 1 << 20)
+    config = gpt2cy.GPTConfig(**{"vocab_size": 100, "n_embd": 32, "n_heads": 2, "block_size": 16, **sizes})
+    tracemalloc.start()
+    try:
+        found = plan.describe(config, batch, 16)
+        text = plan.lines(found)
+        assert tracemalloc.get_traced_memory()[1] < 32 * MIB
+    finally:
+        tracemalloc.stop()
+    assert not found.fits
+    assert found.note is None and found.forward.seconds > 0
+    assert "NO: " in text[3] and ("batch " in text[3] if batch > 2 else "reduce" in text[3])
 
 
 @pytest.mark.slow

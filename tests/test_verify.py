@@ -143,7 +143,13 @@ def test_numbers_that_are_not_finite(build, tmp_path, no_processes):
     model.save_pretrained(tmp_path)
     report = verify.verify(tmp_path)
     assert failed(report) == {"gpt2cy"}  # the same NaN in every way, but close to nothing
-    assert "FAILED: gpt2cy" in verify.lines(report)[-1]
+    text = verify.lines(report)
+    assert "FAILED: gpt2cy" in text[-1]
+    where = "FAILED: the first number that is not finite: h.1.mlp.pre: nan at position 0 of sequence 0"
+    assert sum(where in line for line in text) == 1
+    values = report.values()
+    json.dumps(values, allow_nan=False)
+    assert [check["difference"] for check in values["checks"] if check["name"] == "gpt2cy"] == [None, None]
 
 
 def test_the_loader_is_verified_too(folder, no_processes, monkeypatch):

@@ -77,7 +77,7 @@ class Edit:
         at = self.selected(first, whole.shape[1])
         if len(at) == 0:
             return array
-        heads = np.arange(len(whole)) if self.heads is None else self.heads
+        heads = np.arange(len(whole)) if self.heads is None else np.asarray(self.heads)
         where = np.ix_(heads, at - first)
         part = whole[where]
         new = self.changed(name, part if "H" in name.axes else part[0], heads, at)
@@ -87,13 +87,15 @@ class Edit:
     def changed(self, name, part, heads, at):
         """What a part becomes: these heads, at these absolute positions."""
         if self.operand is not None:
-            return self.function(part, self.operand_at(name, heads, at, part.shape[-1]))
+            with np.errstate(over="ignore", invalid="ignore"):  # as in the model: check_finite finds it
+                return self.function(part, self.operand_at(name, heads, at, part.shape[-1]))
+        shape = part.shape  # a function may give its array another
         outside = EDITS.set(())  # a call of the model by the function is not edited, or it would never end
         try:
             new = self.function(part)
         finally:
             EDITS.reset(outside)
-        return _checks.weight(f"{name.text}: what the edit returned", new, part.shape)
+        return _checks.weight(f"{name.text}: what the edit returned", new, shape)
 
     def selected(self, first, n_new):
         """The absolute positions of this pass that the edit is for."""
@@ -124,10 +126,14 @@ class Edit:
 
 
 def _indices(argument, value):
-    """An index, or several, as a sorted array of them; None for all."""
+    """An index, or several, sorted; None for all."""
     if value is None:
         return None
-    if isinstance(value, (list, tuple, range, np.ndarray)):
+    if isinstance(value, range) and value:  # however long: its ends say whether it fits
+        value = value if value.step > 0 else value[::-1]
+        _checks.integer(argument, value[0], 0)
+        return value
+    if isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim):
         found = [_checks.integer(argument, item, 0) for item in value]
         if not found:
             raise ValueError(f"{argument}: expected at least one, got none")

@@ -72,17 +72,22 @@ class Report:
         'index.html'
         """
         folder = Path(folder)
+        page = folder / "index.html"
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise NotADirectoryError(f"folder: expected a folder, found something else: {folder}")
+        if page.is_dir():
+            raise IsADirectoryError(f"folder: expected room for a file, found a folder: {page}")
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, suffix=".html")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(self.html)
             os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, folder / "index.html")
+            os.replace(name, page)
         except BaseException:
             os.unlink(name)
             raise
-        return folder / "index.html"
+        return page
 
 
 def _umask():

@@ -96,16 +96,19 @@ cdef class Watch(Observer):
         self.tap.visit = visit
 
     cdef size_t prepare(self, list lengths, list past):
-        """Before the pass: bytes of the copies."""
-        cdef size_t nbytes = 0
+        """Before the pass: bytes of the copies, and of what the largest edit of one sequence works on."""
         copied = self.asked - {"logits"}
         self.left = len(copied) * len(lengths)
         n_all = [before + length for before, length in zip(past, lengths)]
-        for text in copied:
-            for i, length in enumerate(lengths):
-                keys = n_all[i] if self.batch is None else max(n_all)
-                nbytes += math.prod(self.names[text].shape(length, keys)) * sizeof(float)
-        return nbytes
+        if self.batch is not None:
+            n_all = [max(n_all)] * len(lengths)
+
+        def numbers(text):
+            return [math.prod(self.names[text].shape(*counts)) for counts in zip(lengths, n_all)]
+        kept = sum([sum(numbers(text)) for text in copied])
+        # An edit has a copy, its selected part and the answer; for attention there are scores, old and new weights.
+        edited = [max(numbers(text)) * (6 if self.names[text].kind in editing.ATTENTION else 3) for text in self.edits]
+        return (kept + max(edited, default=0)) * sizeof(float)
 
     cdef int see(self, int point, int layer, float *data, Py_ssize_t n_rows, Py_ssize_t width) except -1:
         """All sequences at one point."""

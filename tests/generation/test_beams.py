@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beam search: what transformers found, recorded (golden/make_beams.py); what any search must do."""
 
+import copy
 import itertools
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import gpt2cy
 from gpt2cy.generation import beams
+from gpt2cy.inspection import zero
 from gpt2cy.kernels import dispatch
 from gpt2cy.tokenizer import ByteTokenizer
 
@@ -168,6 +170,23 @@ def test_logits_that_are_not_finite(build):
     where = "prompt 1, at step 0; it began with embed: nan at position 1 of"
     with pytest.raises(FloatingPointError, match=f"^logits: expected finite numbers.* in a beam of {where}"):
         search(model, [[1, 2], [1, 5]], num_beams=2, logit_bias={5: -np.inf})
+
+
+@pytest.mark.parametrize("prompts", [[[1, 2, 3]], [[1, 2, 3], [1, 2, 4, 4], [7]]])
+def test_beams_are_edited(model, prompts):
+    """A head that is taken out by an edit is out, to the bit, as if its rows of c_proj were 0."""
+    without = copy.deepcopy(model)
+    projection = without.blocks[0].attn.c_proj
+    rows = projection.weight.copy()
+    rows[: model.blocks[0].attn.head_dim] = 0
+    projection.weight = rows
+    expected = search(without, prompts, num_beams=3, num_return_sequences=2)
+    with model.edit({"h.0.attn.heads": zero(head=0)}):
+        found = search(model, prompts, num_beams=3, num_return_sequences=2)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.tokens.tolist(), one.score) == (other.tokens.tolist(), other.score)
+    plain = search(model, prompts, num_beams=3, num_return_sequences=2)
+    assert [one.score for one in plain] != [one.score for one in found]
 
 
 @pytest.mark.parametrize("k", [1, 3, 9, 20])

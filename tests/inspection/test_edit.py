@@ -196,7 +196,8 @@ def test_the_edits_are_their_formulas(model, plain, name):
 
 POSITIONS = [
     (0, [0]), (129, [129]), ([5, 3, 5], [3, 5]), (range(10, 40, 7), [10, 17, 24, 31, 38]),
-    (slice(120, None), range(120, 130)), (slice(None, 9, 4), [0, 4, 8]), (np.array([1, 2]), [1, 2]),
+    (range(38, 9, -7), [10, 17, 24, 31, 38]), (slice(120, None), range(120, 130)),
+    (slice(None, 9, 4), [0, 4, 8]), (np.array([1, 2]), [1, 2]), (np.array(7), [7]),
     ([4, 199], [4]), (199, []),
 ]  # fmt: skip
 
@@ -314,6 +315,26 @@ def test_ablating_a_head_is_the_model_without_it(model):
     expected = reference.forward(model.config, params, TOKENS)
     with model.edit({"h.0.attn.heads": zero(head=1)}):
         np.testing.assert_allclose(model(TOKENS), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_of_edits_is_asked_for_before(model, monkeypatch):
+    """Of attention most, since it is not kept otherwise; a pass that is not edited needs none of it."""
+    monkeypatch.setattr("gpt2cy.kernels.host._ALWAYS_FITS", 0)
+    left = 1 << 20  # less than six times the scores of 3 heads, 130 queries and keys
+    monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: left)
+    calls = (
+        model, model.next_logits, model.token_logprobs, lambda ids: model.trace(ids, "embed"),
+        lambda ids: model.forward_many([ids]), lambda ids: model.next_logits_many([ids]),
+        lambda ids: model.generate([ids], max_new_tokens=1),
+    )  # fmt: skip
+    for name in ("h.0.attn.scores", "h.1.attn.weights"):
+        for call in calls:
+            call(TOKENS)
+            with model.edit({name: scale(2)}), pytest.raises(MemoryError, match="activations 1 MiB"):
+                call(TOKENS)
+    left = 8 << 20
+    with model.edit({"h.0.attn.scores": scale(2)}):
+        model(TOKENS)
 
 
 # ---- blocks in blocks
@@ -437,6 +458,31 @@ def test_an_error_of_an_edit_comes_out_and_the_cache_stays(model, plain, name, e
     same_bits(model(TOKENS[60:], cache), plain["logits"][60:])
 
 
+def test_an_array_that_a_function_has_given_another_shape(model):
+    for name in ("h.0.resid", "h.0.attn.weights"):
+
+        def flatten(array):
+            array.shape = (array.size,)
+            return array
+
+        with (
+            pytest.raises(ValueError, match=f"^{name}: what the edit returned: "),
+            model.edit({name: flatten}),
+        ):
+            model(TOKENS[:5])
+
+
+@pytest.mark.filterwarnings("error")
+def test_products_that_are_not_finite_are_no_warning(model, plain):
+    """Scores are -inf where they are masked; elsewhere an overflow goes on, for check_finite to find."""
+    with model.edit({"h.0.attn.scores": scale(0)}):
+        weights = model.trace(TOKENS, "h.0.attn.weights")["h.0.attn.weights"]
+    np.testing.assert_allclose(weights[:, 3, :5], [[0.25, 0.25, 0.25, 0.25, 0]] * 3, atol=1e-7)
+    huge = model.edit({"h.0.mlp.out": [scale(3e38), scale(3e38)]})
+    with huge, pytest.raises(FloatingPointError, match=r"^h\.0\.mlp\.out: "):
+        model(TOKENS, check_finite=True)
+
+
 BAD_ANSWERS = [
     (lambda array: None, TypeError), (lambda array: array[:1], ValueError), (lambda array: 0.0, ValueError),
     (lambda array: array.astype(int), TypeError), (lambda array: array > 0, TypeError),
@@ -540,6 +586,8 @@ def test_what_is_no_edit_is_said_at_once(model):
         model.edit({"h.0.attn.q": zero(head=[0, 3])})
     with pytest.raises(ValueError, match="^positions: expected an integer from 0 to 199, got 200"):
         model.edit({"embed": zero(positions=200)})
+    with pytest.raises(ValueError, match="^positions: expected an integer from 0 to 199, got 999999999999"):
+        model.edit({"embed": zero(positions=range(10**12))})
     with pytest.raises(ValueError, match=r"^mean: h\.0\.attn\.scores is masked"):
         model.edit({"h.0.attn.scores": mean()})
 
@@ -562,8 +610,11 @@ def test_bad_arguments_of_edits():
     for bad in (-1, [-1], [], slice(-3, None), slice(None, None, 0)):
         with pytest.raises(ValueError, match="^positions: expected"):
             zero(positions=bad)
-    for bad in (1.5, "1", [None], True):
+    for bad in (1.5, "1", [None], True, {1}, ..., slice("a"), [[1]]):
         with pytest.raises(TypeError, match="^positions: expected"):
+            zero(positions=bad)
+    for bad in (range(0), range(-1, 5), range(5, -2, -1)):
+        with pytest.raises(ValueError, match="^positions: expected"):
             zero(positions=bad)
     with pytest.raises(ValueError, match="^head: expected"):
         zero(head=-1)

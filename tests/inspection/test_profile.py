@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile: the plain pass, its work counted as perf/roofline.py counts it, and times that add up."""
+"""A profile: the plain pass, its work counted, and times that add up."""
 
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ import gpt2cy
 from gpt2cy.inspection import Profile, machine, profiling, work
 from gpt2cy.inspection.clock import clocked
 from gpt2cy.kernels import host
-
-sys.path.append(str(Path(__file__).parents[2] / "perf"))
-import roofline
 
 CONFIG = gpt2cy.GPTConfig(61, 36, 3, 2, 150, n_inner=50)
 IDS = [i % 61 for i in range(63)]
@@ -68,14 +63,27 @@ def test_a_cache_is_left_as_it_was(model, same_bits):
 
 
 @pytest.mark.parametrize("options", [{}, {"tie_weights": True}, {"bias": False}, {"lm_head_bias": False}])
-@pytest.mark.parametrize("last_only", [False, True])
-def test_the_work_is_the_roofline_of_perf(options, last_only):
-    config = gpt2cy.GPTConfig(61, 36, 3, 2, 150, **options)
-    lengths, past = [7, 3], [0, 0] if last_only else [9, 9]
-    found = work.of_pass(config, lengths, past, last_only)
-    whole = roofline.next_logits(config, lengths) if last_only else roofline.forward(config, lengths, 9)
-    assert sum(one.flops for one in found) == whole.flops
-    assert sum(one.bytes for one in found) == whole.bytes
+def test_the_work_of_each_operation(options):
+    """Two sequences of 7 and 3 tokens after 9 and 4 cached ones; tests/test_perf.py counts whole passes."""
+    config = gpt2cy.GPTConfig(61, 36, 3, 2, 150, n_inner=50, **options)
+    bias, head_bias = options.get("bias", True), config.has_lm_head_bias
+    expected = {
+        "embed": (0, 0),
+        "ln_1": (0, 4 * 36 * (1 + bias)),
+        "attn.c_attn": (2 * 10 * 36 * 108, 4 * 108 * (36 + bias)),
+        "attn.heads": (4 * 36 * (sum(range(10, 17)) + sum(range(5, 8))), 2 * 4 * 36 * 13),
+        "attn.c_proj": (2 * 10 * 36 * 36, 4 * 36 * (36 + bias)),
+        "ln_2": (0, 4 * 36 * (1 + bias)),
+        "mlp.c_fc": (2 * 10 * 36 * 50, 4 * 50 * (36 + bias)),
+        "mlp.c_proj": (2 * 10 * 50 * 36, 4 * 36 * (50 + bias)),
+        "ln_f": (0, 4 * 36 * (1 + bias)),
+        "lm_head": (2 * 10 * 36 * 61, 4 * 61 * (36 + head_bias)),
+    }
+    found = work.of_pass(config, [7, 3], [9, 4])
+    names = list(expected)
+    assert [one.operation for one in found] == [names[0], *2 * names[1:8], *names[8:]]
+    for one in found:
+        assert (one.flops, one.bytes) == expected[one.operation], one
 
 
 def test_sums_and_shares():

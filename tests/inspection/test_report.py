@@ -123,8 +123,17 @@ def test_it_is_written_at_once(report, tmp_path):
     report.write(str(folder))
     assert [path.name for path in folder.iterdir()] == ["index.html"]
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="^folder: expected a folder, found something else: .*file$"):
         report.write(tmp_path / "file")
+    with pytest.raises(OSError):
+        report.write(tmp_path / "file" / "below")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(OSError, match="^folder: expected a folder, found something else: .*link$"):
+        report.write(tmp_path / "link")
+    (tmp_path / "taken" / "index.html").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"^folder: expected room for a file, .*index\.html$"):
+        report.write(tmp_path / "taken")
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["index.html"]
 
 
 def test_bad_input_is_named(lm):
