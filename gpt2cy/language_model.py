@@ -144,7 +144,10 @@ class LanguageModel:
         _checks.length_fits("text", len(ids), 0, self.model.config.block_size)
         logits = self.model.next_logits(ids)[self._known]  # [V without padding]
         if not np.isfinite(logits).all():
-            raise ValueError("text: the model's logits for it are not finite; are its weights?")
+            from gpt2cy.generation import trouble
+
+            began = trouble.began(self.model, ids)
+            raise ValueError(f"text: the model's logits for it are not finite{began}")
         probabilities = softmax(logits)
         likeliest = np.argsort(-logits, kind="stable")[:k]
         found = ((int(self._known[i]), float(probabilities[i])) for i in likeliest)

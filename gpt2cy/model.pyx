@@ -307,7 +307,10 @@ cdef class GPT:
             observer = self.observed()   # as the pass will have it
         if observer is not None:
             plan["activations"] = observer.prepare(lengths, past)
-        host.require_memory(name, plan, "batch or length, or use next_logits where the last position is enough")
+        reduce = "batch or length, or use next_logits where the last position is enough"
+        if plan.get("activations", 0) > logits:
+            reduce = "batch or length, or what is traced or edited"
+        host.require_memory(name, plan, reduce)
         return 0
 
     cdef int check_cache(self, cache, str name) except -1:

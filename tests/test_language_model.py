@@ -210,5 +210,5 @@ def test_logits_that_are_not_finite(lm):
     rows = np.array(lm.model.wte.weight)
     rows[65, 0] = np.nan
     lm.model.wte.weight = rows
-    with pytest.raises(ValueError, match="text: the model's logits for it are not finite"):
+    with pytest.raises(ValueError, match="text: the model's logits for it are not finite; it began with "):
         lm.next_tokens("b")

@@ -16,7 +16,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from gpt2cy.inspection.plots import pyplot
+from gpt2cy.inspection.plots import pyplot, shown
 
 
 class Level(NamedTuple):
@@ -199,11 +199,9 @@ def plot(score, ax=None):
     ax.set_ylabel("bits")
     ax.set_xlim(-0.6, len(score) - 0.4)
     if len(score) <= PLOT_LABELS:
-        names = [repr(token.text)[1:-1].replace(" ", "\u2423") for token in score]
-        for label in ax.set_xticks(places, names, rotation=90, family="monospace"):
-            label.label1.set_parse_math(False)  # a $ in the text is a $
+        ax.set_xticks(places, shown(token.text for token in score), rotation=90, family="monospace")
     else:
         ax.set_xlabel("token")
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     ax.set_title(summary(score))
     return ax

@@ -2,6 +2,7 @@
 """Edits: each does what it says, where it says, in every kind of call, and leaves nothing behind."""
 
 import asyncio
+import copy
 import threading
 
 import numpy as np
@@ -12,6 +13,7 @@ from gpt2cy import reference
 from gpt2cy.inspection import add, apply, mean, replace, scale, zero
 from gpt2cy.kernels import dispatch
 from gpt2cy.layers.tap import EDITS
+from gpt2cy.tokenizer import ByteTokenizer
 
 SIZES = (61, 36, 3, 2, 200)
 H, D, C, F, V = 3, 12, 36, 144, 61
@@ -114,6 +116,33 @@ def test_generation_is_edited(model, name):
     plain = model.generate(prompts, max_new_tokens=6, temperature=0)
     assert [list(ids) for ids in plain] == [greedy(prompt) for prompt in prompts]
     assert any(list(a) != list(b) for a, b in zip(plain, new, strict=True))
+
+
+def test_streamed_text_has_the_edits_of_whoever_reads_it(build):
+    lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 60), ByteTokenizer())
+    settings = {"max_new_tokens": 12, "temperature": 0}
+    plain = lm.generate("To be", **settings).text
+    with lm.model.edit({"h.*.attn.heads": scale(-3)}):
+        edited = lm.generate("To be", **settings).text
+        assert "".join(lm.stream("To be", **settings)) == edited != plain
+        begun = lm.stream("To be", **settings)
+    assert "".join(begun) == plain
+
+
+def test_a_generator_has_the_block_while_it_is_in_it(model, plain, same_bits):
+    def halved():
+        with model.edit({"embed": scale(0.5)}):
+            yield model(TOKENS)
+            yield model(TOKENS)
+
+    both = halved()
+    first = next(both)
+    same_bits(model(TOKENS), first)  # its caller is in the block as well, as with any context variable
+    both.close()
+    same_bits(model(TOKENS), plain["logits"])
+    with pytest.raises(KeyError):
+        for _ in halved():
+            raise KeyError
 
 
 def test_rows_that_only_fill_their_caches_are_edited(model, same_bits):
@@ -418,6 +447,15 @@ def test_threads_do_not_see_each_others_edits(model, plain):
     np.testing.assert_array_equal(model(TOKENS), plain["logits"])
 
 
+def test_a_thread_that_is_given_the_context_is_edited(model, plain, same_bits):
+    async def aside():
+        with model.edit({"h.0.mlp.out": zero()}):
+            return model(TOKENS), await asyncio.to_thread(model, TOKENS)
+
+    same_bits(*asyncio.run(aside()))
+    same_bits(model(TOKENS), plain["logits"])
+
+
 def test_asyncio_tasks_do_not_see_each_others_edits(model, plain):
     async def work(factor):
         with model.edit({"h.1.mlp.out": scale(factor)}):
@@ -540,6 +578,47 @@ def test_the_model_within_an_edit_of_it(model, plain):
     np.testing.assert_array_equal(inside[0], plain["logits"])
     np.testing.assert_array_equal(seen["h.0.resid"], 2 * plain["h.0.resid"])
     assert seen["h.1.resid"].any()
+
+
+def set_weights(model, cache):
+    model.blocks[0].mlp.c_fc.weight = model.blocks[0].mlp.c_fc.weight
+
+
+DEEDS = {
+    "generates": lambda model, cache: model.generate([TOKENS[:5]], max_new_tokens=3),
+    "profiles": lambda model, cache: model.profile([1, 2], seconds=0.001),
+    "scores": lambda model, cache: model.token_logprobs(TOKENS),
+    "one thread": lambda model, cache: gpt2cy.set_num_threads(1),
+    "more threads": lambda model, cache: gpt2cy.set_num_threads(4),
+    "another isa": lambda model, cache: dispatch.use("ref"),
+    "reads the cache": lambda model, cache: model(TOKENS[:3], cache),
+    "cuts the cache": lambda model, cache: cache.truncate(0),
+    "copies the cache": lambda model, cache: cache.copy(),
+    "sets weights": set_weights,
+    "loads weights": lambda model, cache: model.load_state_dict(model.state_dict()),
+    "copies the model": lambda model, cache: copy.deepcopy(model),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("name", ["embed", "h.0.attn.weights", "h.1.mlp.hidden", "logits"])
+def test_what_an_edit_does_besides_does_not_disturb_its_pass(model, plain, isa, name, deed, same_bits):
+    """It works, or it is refused because the pass is using what it is about."""
+    dispatch.use(isa)
+    expected = model(TOKENS)
+    cache, refused = model.new_cache(), []
+
+    def act(array):
+        try:
+            DEEDS[deed](model, cache)
+        except RuntimeError as error:
+            refused.append(str(error))
+        return array
+
+    with model.edit({name: act}):
+        same_bits(model(TOKENS, cache), expected)
+    assert cache.lengths == [130]
+    assert bool(refused) == (deed.split()[-1] in ("cache", "weights")), refused
 
 
 def test_arrays_of_an_edit_are_copied(model, plain):

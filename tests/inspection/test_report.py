@@ -72,8 +72,8 @@ def test_no_text_becomes_an_element(elements):
 
 def test_a_token_may_be_anything(build):
     class Hostile(ByteTokenizer):
-        def token_text(self, token):
-            return "</script><script>alert(1)</script><!--<script>"
+        def decode_bytes(self, ids):
+            return b"</script><script>alert(1)</script><!--<script>"
 
     lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 120), Hostile())
     elements = Elements(look(lm, "ab", seconds=0.01).html)
@@ -180,9 +180,9 @@ def browser(report, tmp_path_factory):
     if CHROMIUM is None:
         pytest.skip("no Chromium here")
     folder = tmp_path_factory.mktemp("page")
-    page = report.write(folder)
 
-    def opened(state):
+    def opened(state, report=report):
+        page = report.write(folder)
         command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000"]
         command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom", f"{page.as_uri()}#{state}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -216,6 +216,16 @@ def test_the_viewer_shows_where_a_token_looks(lm, browser, layer, head, token):
 def test_the_viewer_shows_who_looks_at_a_token(lm, browser):
     shares, _ = tokens_of(browser("layer=1&head=1&token=7&direction=from"))
     np.testing.assert_allclose(shares, 100 * studies.attention_maps(lm, TEXT).weights[1, 1, :, 7], atol=0.3)
+
+
+@pytest.mark.parametrize("text", ["ab", "\n\r\n\t\x00\x1b[1m", "👩‍👧 e\u0301 \u202ertl\u2028", "x" * 120])
+def test_other_texts_in_a_browser(lm, browser, text):
+    page = look(lm, text, seconds=0.01)
+    elements = browser("token=1", page)
+    shares, chosen = tokens_of(elements)
+    assert (len(shares), chosen) == (len(text.encode()), [1])
+    weights = studies.attention_maps(lm, text).weights[0, 0, 1]
+    np.testing.assert_allclose(shares, 100 * weights, atol=0.3)
 
 
 @pytest.mark.parametrize("state", ["layer=99&head=-1&token=x", "layer=<script>&token=1e9", "token=-3"])

@@ -192,7 +192,7 @@ def test_plot(score, lm, pyplot):
     own = pyplot.figure().add_subplot()
     assert short.plot(own) is own
     assert [label.get_text() for label in own.get_xticklabels()] == [
-        "a", "␣", "$", "x", "^", "{", "$", "␣", "b", "\\n"
+        "a", "·", r"\$", "x", "^", "{", r"\$", "·", "b", r"\n"
     ]  # fmt: skip
     own.figure.savefig(io.BytesIO(), format="png")
 

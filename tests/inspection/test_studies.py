@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Studies against NumPy on the reference model, and against what they must find in models made for it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,7 @@ def test_attention_maps(model, truth):
     some = studies.attention_maps(model, CLEAN, layers=1, heads=[2, 0])
     np.testing.assert_array_equal(some.weights, maps.weights[[1]][:, [2, 0]])
     assert some.labels == [str(token) for token in CLEAN]
+    assert studies.attention_maps(model, CLEAN, layers=np.array(1)).layers == [1]
 
 
 def test_attention_spread(model, truth):
@@ -64,6 +67,18 @@ def test_attention_spread(model, truth):
     close(spread.mean_entropy.values, spread.entropy.mean(axis=-1))
     close(spread.mean_distance.values, spread.distance.mean(axis=-1))
     assert (spread.entropy[:, :, 0] == 0).all()
+
+
+def test_spread_of_a_long_text_is_refused_before(build, monkeypatch):
+    model = build(61, 12, 1, 1, 4000)
+    monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: 100 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MemoryError, match=r"^tokens: .*reduce .* what is traced or edited"):
+            studies.attention_spread(model, np.zeros(4000, int))
+        assert tracemalloc.get_traced_memory()[1] < 4000 * 4000
+    finally:
+        tracemalloc.stop()
 
 
 def test_spread_of_weights_that_are_known(model):
@@ -233,6 +248,23 @@ def test_head_ablation(model, truth, wrong):
     close(again.values, averaged.values)
 
 
+def test_the_mean_over_texts_of_different_lengths(model):
+    """Over all their positions alike: as if one had been cut in two where nothing is seen across."""
+    texts = [OTHER[:1], OTHER[3:4], CLEAN[:2]]
+    seen = [model.trace(text, "h.1.attn.heads")["h.1.attn.heads"] for text in texts]
+    expected = np.concatenate(seen, axis=1).mean(axis=1)  # [H, D]
+    found = studies.head_ablation(model, CLEAN, ANSWER, by="mean", usual=texts)
+    for head in range(H):
+        value = np.zeros((H, len(CLEAN), 12)) + expected[:, None]
+        with model.edit({"h.1.attn.heads": replace(value, head=head)}):
+            close(found.values[1, head], measure(model(CLEAN), None))
+
+
+@pytest.mark.filterwarnings("error")
+def test_prompts_that_measure_the_same_have_nothing_to_recover(model):
+    assert np.isnan(studies.patching(model, CLEAN, CLEAN, ANSWER).recovered).all()
+
+
 def patched(model, clean, place, layer, at):
     """The logits of OTHER with one part of `clean` (a reference trace) put in: block by block in NumPy."""
     config, params = model.config, model.state_dict()
@@ -292,13 +324,15 @@ def test_a_language_model_and_text(build):
     lm = gpt2cy.LanguageModel(build(256, 36, 3, 2, 120), ByteTokenizer())
     maps = studies.attention_maps(lm, "a $b\n")
     assert maps.labels == ["a", " ", "$", "b", "\n"]
+    assert studies.attention_maps(lm, "é�").labels == [r"\xc3", r"\xa9", r"\xef", r"\xbf", r"\xbd"]
     same = studies.attention_maps(lm.model, [97, 32, 36, 98, 10])
     np.testing.assert_array_equal(maps.weights, same.weights)
     by_text = studies.direct_attribution(lm, "abc", answer="d", wrong="e").total
     assert by_text == studies.direct_attribution(lm.model, [97, 98, 99], 100, 101).total
     lens = studies.logit_lens(lm, "abc", answer="d", top=2)
     assert lens.answers.tolist() == [100] * 3
-    assert lens.top_labels[0][0][0] == lm.tokenizer.token_text(int(lens.top_ids[0, 0, 0]))
+    label = bytes([lens.top_ids[0, 0, 0]]).decode("utf-8", "backslashreplace")
+    assert lens.top_labels[0][0][0] == label
     assert studies.embedding_neighbours(lm, "a", k=2).ids.tolist() == (
         studies.embedding_neighbours(lm.model, 97, k=2).ids.tolist()
     )
@@ -330,6 +364,14 @@ def test_bad_input_is_named(model):
         (lambda: studies.direct_attribution(model, [1], 1, position=1), "position: expected an integer from"),
         (lambda: studies.head_ablation(model, [1], 1, by="half"), "by: expected one of 'zero', 'mean'"),
         (lambda: studies.head_ablation(model, [1], 1, usual=[[1]]), "usual: expected None with by='zero'"),
+        (
+            lambda: studies.head_ablation(model, [1], 1, by="mean", usual=[[1], [2, 61]]),
+            "usual[1]: id 61 at [1] is outside",
+        ),
+        (
+            lambda: studies.head_ablation(model, [1], 1, by="mean", usual=[[61]]),
+            "usual: id 61 at [0, 0] is outside",
+        ),
         (lambda: studies.patching(model, [1], [1, 2], 1), "corrupted: expected 1 tokens, as many as clean"),
         (lambda: studies.patching(model, [1], [2], 1, place="resid"), "place: expected one of 'resid_pre'"),
         (lambda: studies.embedding_neighbours(model, [0.0] * 36), "token: expected a direction"),

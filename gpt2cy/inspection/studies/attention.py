@@ -112,8 +112,8 @@ def _numbers(name, value, count):
     """A list of numbers below `count`, in the order given."""
     if value is None:
         return list(range(count))
-    values = value if isinstance(value, (list, tuple, range, np.ndarray)) else [value]
-    found = [_checks.integer(name, item, 0, count - 1) for item in values]
+    several = isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim)
+    found = [_checks.integer(name, item, 0, count - 1) for item in (value if several else [value])]
     if not found:
         raise ValueError(f"{name}: expected at least one, got none")
     return found
@@ -258,12 +258,13 @@ def attention_spread(model, tokens) -> AttentionSpread:
     ([0.0, 1.0, 1.6], [0.0, 0.5, 1.0])
     """
     gpt, ids, _ = subject.of(model, tokens)
-    back = np.maximum(np.arange(len(ids))[:, None] - np.arange(len(ids)), 0)  # [T, T]
+    positions = np.arange(len(ids), dtype=np.float64)
 
     def spread(weights):
         logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
         entropy = -(weights * logs).sum(axis=-1, dtype=np.float64)
-        return np.maximum(entropy, 0), (weights * back).sum(axis=-1)  # a little less than 0 by rounding is 0
+        distance = positions * weights.sum(axis=-1, dtype=np.float64) - weights @ positions
+        return np.maximum(entropy, 0), np.maximum(distance, 0)  # a little less than 0 by rounding is 0
 
     found = subject.reduced(gpt, ids, "attn.weights", spread)[:, 0]  # [L, 2, H, T]
     return AttentionSpread(found[:, 0], found[:, 1])

@@ -230,7 +230,7 @@ def head_ablation(model, tokens, answer, wrong=None, *, by="zero", usual=None) -
         logarithm of the answer's probability.
     by : {"zero", "mean"}
         What stands in the head's place.
-    usual : array_like of int [B, T'], optional
+    usual : array_like of int, [T'] or [B, T'], or a list of such [T'_i] of different lengths, optional
         Texts that the mean is of; by default `tokens` themselves.
 
     Returns
@@ -258,7 +258,7 @@ def head_ablation(model, tokens, answer, wrong=None, *, by="zero", usual=None) -
         usual = ids
     elif by == "zero":
         raise ValueError("usual: expected None with by='zero'")
-    means = gpt.trace(usual, "h.*.attn.heads") if by == "mean" else {}
+    means = _means(gpt, usual) if by == "mean" else {}
 
     def without(layer, head):
         name = f"h.{layer}.attn.heads"
@@ -269,6 +269,15 @@ def head_ablation(model, tokens, answer, wrong=None, *, by="zero", usual=None) -
     heads = range(gpt.blocks[0].attn.n_heads)
     values = np.array([[without(layer, head) for head in heads] for layer in range(len(gpt.blocks))])
     return Ablation(values, measure(gpt.next_logits(ids)), measure.what)
+
+
+def _means(gpt, usual):
+    """{name: what the mean is of} of every block's heads."""
+    if _checks.ragged(usual):
+        seen = gpt.trace(_checks.token_sequences(usual, gpt.wte.num_embeddings, "usual"), "h.*.attn.heads")
+        return {name: np.concatenate(arrays, axis=1) for name, arrays in seen.items()}  # [H, sum of T', D]
+    ids, _ = _checks.token_ids(usual, gpt.wte.num_embeddings, "usual")
+    return gpt.trace(ids, "h.*.attn.heads")
 
 
 # ---- patching ---------------------------------------------------------------------------------------------
@@ -292,8 +301,12 @@ class Patching:
 
     @property
     def recovered(self) -> np.ndarray:
-        """Of the difference between the runs, the part that a patch restores: 0 none, 1 all."""
-        return (self.values - self.corrupted) / (self.clean - self.corrupted)
+        """Of the difference between the runs, the part that a patch restores: 0 none, 1 all.
+
+        Where the runs measure the same there is nothing to restore: NaN, or infinite.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (self.values - self.corrupted) / (self.clean - self.corrupted)
 
     def plot(self, axes=None):
         """Draw what is recovered, layer by position or head.

@@ -44,12 +44,17 @@ def of(model, tokens, name: str = "tokens", least: int = 1) -> Subject:
 
 
 def labels_of(tokenizer, ids) -> list[str]:
-    """Return the texts of ids where there is a tokenizer that knows them, else the numbers."""
-    known = tokenizer is not None
-    return [
-        tokenizer.token_text(int(token)) if known and tokenizer.has_token(int(token)) else str(token)
-        for token in ids
-    ]
+    """Return the texts of ids where there is a tokenizer that knows them, else the numbers.
+
+    A token that is a part of a character has its bytes as hexadecimal numbers: é in two is \\xc3 and \\xa9.
+    """
+
+    def label(token):
+        if tokenizer is None or not tokenizer.has_token(token):
+            return str(token)
+        return tokenizer.decode_bytes([token]).decode("utf-8", "backslashreplace")
+
+    return [label(int(token)) for token in ids]
 
 
 def reduced(gpt: GPT, tokens, kind: str, function) -> np.ndarray:
