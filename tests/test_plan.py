@@ -111,7 +111,9 @@ def test_times_in_text_and_json(run, monkeypatch):
         r"^Machine: +\d+ threads?, \w+: \d+ GFLOP/s, [\d.]+ GB/s, as measured$", out, re.MULTILINE
     )
     assert re.search(
-        r"^Forward: +[\d.]+ ms expected, [\d,]+ tokens/s \((compute|memory)-bound; at", out, re.MULTILINE
+        r"^Forward: +[\d.]+ ms expected, [\d,]+ tokens/s \(((compute|memory)-bound; at|from a cache:) ",
+        out,
+        re.MULTILINE,
     )
     assert re.search(r"^Next token: .* after 19 cached ones of 3 sequences$", out, re.MULTILINE)
     found = json.loads(run("--preset", "tiny", "--batch", 3, "--seq-len", 20, "--json")[1])

@@ -19,11 +19,16 @@ beginning (with a warning), and probabilities are shares of all of the model's i
 import logging
 
 import numpy as np
-from lm_eval import utils  # type: ignore
-from lm_eval.api.model import TemplateLM  # type: ignore
-from lm_eval.api.registry import register_model  # type: ignore
-from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
-from tqdm import tqdm  # type: ignore
+
+try:
+    from lm_eval import utils  # type: ignore
+    from lm_eval.api.model import TemplateLM  # type: ignore
+    from lm_eval.api.registry import register_model  # type: ignore
+    from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs  # type: ignore
+    from tqdm import tqdm  # type: ignore
+except ModuleNotFoundError as error:
+    needed = "the evaluation harness is needed: pip install 'gpt2cy[lm-eval,text]'"
+    raise ModuleNotFoundError(f"{needed} ({error})", name=error.name) from None
 
 import gpt2cy
 from gpt2cy.generation.generate import run
