@@ -188,7 +188,7 @@ def test_absurd_sizes_are_planned_in_the_memory_of_small_ones(sizes, batch, monk
     try:
         found = plan.describe(config, batch, 16)
         text = plan.lines(found)
-        assert tracemalloc.get_traced_memory()[1] < 32 * MIB
+        assert tracemalloc.get_traced_memory()[1] < 64 * MIB  # modules that are imported meanwhile too
     finally:
         tracemalloc.stop()
     assert not found.fits
