@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt2cy import _checks
+from gpt2cy.model import GPT
 
 
 class NonFinite(NamedTuple):
@@ -75,6 +76,8 @@ def first_nonfinite(model, tokens) -> NonFinite | None:
     >>> print(first_nonfinite(model, [3, 1, 4]))
     embed: inf at position 2 of sequence 0
     """
+    if not isinstance(model, GPT):
+        raise TypeError(f"model: expected a GPT, got {type(model).__name__}")
     try:
         if _checks.ragged(tokens):
             model.forward_many(tokens, check_finite=True)

@@ -20,6 +20,7 @@ import logging
 
 import numpy as np
 
+# Not checked as types: the harness is an extra, and not there where the package's types are tested.
 try:
     from lm_eval import utils  # type: ignore
     from lm_eval.api.model import TemplateLM  # type: ignore
@@ -216,6 +217,6 @@ class HarnessModel(TemplateLM):
 
 
 if __name__ == "__main__":
-    from lm_eval.__main__ import cli_evaluate  # type: ignore
+    from lm_eval.__main__ import cli_evaluate  # type: ignore  # as above
 
     cli_evaluate()

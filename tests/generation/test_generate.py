@@ -690,7 +690,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def test_gen_17_control_c(python):
-    """KeyboardInterrupt within a token's time or so; model and cache are as before."""
+    """KeyboardInterrupt within a token's time, and what the system adds; model and cache are as before."""
     code = """
 import signal, time, numpy as np, gpt2cy
 signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, at a time of our choice
@@ -701,15 +701,15 @@ start = time.perf_counter()
 expected = model.generate([[1], [2]], cache=cache, **{**given, "max_new_tokens": 100})
 token = (time.perf_counter() - start) / 100
 late = []
-for _ in range(3):
+for _ in range(5):
     start = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         model.generate([[1], [2]], cache=cache, **given)
     except KeyboardInterrupt:
         late.append(time.perf_counter() - start - 0.3)
-print(len(late), min(late) < max(0.2, 50 * token), cache.lengths)
+print(len(late), min(late) < token + 0.02, cache.lengths)
 again = model.generate([[1], [2]], cache=cache, **{**given, "max_new_tokens": 100})
 print(all((a == b).all() for a, b in zip(again, expected)))
 """
-    assert python(code).split() == ["3", "True", "[20]", "True"]
+    assert python(code).split() == ["5", "True", "[20]", "True"]

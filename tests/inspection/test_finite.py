@@ -91,6 +91,12 @@ def test_a_check_changes_no_bit_and_an_edit_can_mend(model, same_bits):
         assert np.isfinite(model(TOKENS, check_finite=True)).all()
 
 
+@pytest.mark.parametrize("wrong", [None, "gpt2", 0, []])
+def test_what_is_no_model_is_named(wrong):
+    with pytest.raises(TypeError, match=f"^model: expected a GPT, got {type(wrong).__name__}$"):
+        first_nonfinite(wrong, [1])
+
+
 def test_the_flag_is_a_flag(model):
     for call in (model, model.next_logits, model.forward_many):
         with pytest.raises(TypeError, match="^check_finite: expected True or False, got 1"):
