@@ -31,6 +31,5 @@ cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcep
 cdef Py_ssize_t take(Region *region, int worker) noexcept nogil
 cdef void close_region(const Region *region) noexcept nogil
 cdef bint all_here(const Region *region) noexcept nogil
-cdef void begin_part(Region *region, int worker) noexcept nogil
+cdef void note(Region *region, int worker) noexcept nogil
 cdef void meet(Region *region, int worker) noexcept nogil
-cdef void end_part(Region *region, int worker) noexcept nogil

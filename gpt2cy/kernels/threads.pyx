@@ -102,7 +102,7 @@ cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcep
 
 
 cdef void note(Region *region, int worker) noexcept nogil:
-    """Worker 0 is between two tasks."""
+    """Worker 0 is between two tasks; or its part, where each worker has one, begins or ends."""
     cdef double now
     if worker == 0:
         now = g2_now()
@@ -132,11 +132,6 @@ cdef bint all_here(const Region *region) noexcept nogil:
     return g2_omp_team() == region.n_workers
 
 
-cdef void begin_part(Region *region, int worker) noexcept nogil:
-    """Where workers have no tasks to take but a part each, it begins, has at most one meeting, and ends."""
-    note(region, worker)
-
-
 cdef void meet(Region *region, int worker) noexcept nogil:
     """Go on when all workers are here."""
     note(region, worker)
@@ -144,10 +139,6 @@ cdef void meet(Region *region, int worker) noexcept nogil:
     if worker == 0:
         region.waited = g2_now() - region.last
         region.last += region.waited
-
-
-cdef void end_part(Region *region, int worker) noexcept nogil:
-    note(region, worker)
 
 
 cdef void close_region(const Region *region) noexcept nogil:

@@ -14,7 +14,7 @@ import numpy as np
 from cython.parallel cimport prange
 from libc.string cimport memcpy
 
-from gpt2cy.kernels.threads cimport all_here, begin_part, close_region, end_part, open_region, workers
+from gpt2cy.kernels.threads cimport all_here, close_region, note, open_region, workers
 from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
 from gpt2cy.layers.linear cimport arena_alone
@@ -108,13 +108,13 @@ cdef class Block:
         """The tap, which changes nothing, sees the part of the thread that called."""
         cdef Team alone = Team(team.table, 1, 0)
         cdef Part *part = batch.parts + worker
-        begin_part(region, worker)
+        note(region, worker)
         if all_here(region):
             part.batch.region = region
             self.run_rows(&alone, &part.batch, &part.buffers, tap if worker == 0 else NULL)
         elif worker == 0:   # OpenMP has given fewer threads than it was asked for
             self.run_rows(&alone, batch, b, tap)
-        end_part(region, worker)
+        note(region, worker)
 
     cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
         cdef Py_ssize_t n = batch.n_rows, width = self.ln_1.n_embd
