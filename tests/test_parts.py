@@ -64,14 +64,14 @@ def test_parts_are_all_rows_once_in_order(lengths, positions, n_threads):
 def test_parts_cost_the_same():
     """Later rows see more keys, so a part has fewer of them; where products count alone, parts are equal."""
     cost = [
-        sum(n * (12 * 64 + 2 * position + n) for _, n, position in sequences)
+        sum(n * (12 * 64 + 1.5 * (2 * position + n)) for _, n, position in sequences)
         for _, sequences in parts_of([1000], n_threads=4)
     ]
     assert max(cost) < 1.02 * min(cost)
     few = [rows_of(part) for part in parts_of([64], sizes=FAR)]
     assert few == [32, 32]
     many = [rows_of(part) for part in parts_of([1000])]
-    assert 550 < many[0] < 650
+    assert 600 < many[0] < 700
 
 
 SHAPES = {

@@ -13,37 +13,56 @@
  * Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018);
  * T. Dao et al., "FlashAttention" (2022). */
 
-/* Scores of one query against a block to exp(score - maximum); updates m and l, rescales out. */
-INLINE void weigh(float *score, int64_t visible, float scale, int first, float *m, float *l, float *out,
-                  int64_t head_dim) {
+/* Group j of 16 g's scores, scaled; -inf where this query does not see. */
+INLINE vf key_scores(const float *score, int g, int j, int64_t visible, float scale) {
+    vf v = v_load(score + g * G2_LANES + j * G2_VL) * v_splat(scale);
+    if (visible == G2_BLOCK) return v;
+    return v_head(lanes_in(visible - g * G2_LANES, j), v, v_splat(-__builtin_inff()));
+}
+
+/* Scores of n queries against a block to exp(score - maximum); updates m and l, rescales out.  The first sees
+ * `all` keys, each one more than the one before.  Three passes over the queries, as one query's steps wait for
+ * each other.  `whole`, a constant, says that all see all. */
+INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float scale, int first, float *m, float *l,
+                  float *out, int64_t ld_out) {
     enum { GROUPS = G2_BLOCK / G2_LANES };
-    vf s[GROUPS][G2_REGISTERS];
-    lanes16 top, sum = {{{0}}};
-    UNROLL for (int g = 0; g < GROUPS; g++)
-        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-            vf v = v_load(score + g * G2_LANES + j * G2_VL) * v_splat(scale);
-            int64_t there = lanes_in(visible - g * G2_LANES, j);
-            s[g][j] = v_head(there, v, v_splat(-__builtin_inff()));
-            top.r[j] = g ? v_max(top.r[j], s[g][j]) : s[g][j];
-        }
-    float highest = lanes_max(top);
-    if (!first) highest = *m > highest ? *m : highest;
-    UNROLL for (int g = 0; g < GROUPS; g++)
-        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-            vf e = v_exp(s[g][j] - v_splat(highest));
-            sum.r[j] = v_head(lanes_in(visible - g * G2_LANES, j), sum.r[j] + e, sum.r[j]);
-            v_store(score + g * G2_LANES + j * G2_VL, e);
-        }
-    if (first) {
-        *l = lanes_sum(sum);
-    } else if (*m == highest) { /* all would be multiplied by exp(0), which is 1 */
-        *l = *l + lanes_sum(sum);
-    } else {
-        vf shrink = v_exp(v_splat(*m) - v_splat(highest));
-        *l = v_fma(v_splat(*l), shrink, v_splat(lanes_sum(sum)))[0];
-        for (int64_t d = 0; d < head_dim; d += G2_VL) v_store(out + d, v_load(out + d) * shrink);
+    float highest[G2_TILE_ROWS], sums[G2_TILE_ROWS];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
+        lanes16 top;
+        UNROLL for (int g = 0; g < GROUPS; g++)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+                vf v = key_scores(scores + i * G2_BLOCK, g, j, visible, scale);
+                top.r[j] = g ? v_max(top.r[j], v) : v;
+            }
+        float h = lanes_max(top);
+        highest[i] = first || !(m[i] > h) ? h : m[i];
     }
-    *m = highest;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
+        float *score = scores + i * G2_BLOCK;
+        lanes16 sum = {{{0}}};
+        UNROLL for (int g = 0; g < GROUPS; g++)
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+                vf e = v_exp(key_scores(score, g, j, visible, scale) - v_splat(highest[i]));
+                v_store(score + g * G2_LANES + j * G2_VL, e);
+                if (visible == G2_BLOCK) sum.r[j] = sum.r[j] + e;
+                else sum.r[j] = v_head(lanes_in(visible - g * G2_LANES, j), sum.r[j] + e, sum.r[j]);
+            }
+        sums[i] = lanes_sum(sum);
+    }
+    for (int64_t i = 0; i < n; i++, out += ld_out) {
+        if (first) {
+            l[i] = sums[i];
+        } else if (m[i] == highest[i]) { /* all would be multiplied by exp(0), which is 1 */
+            l[i] = l[i] + sums[i];
+        } else {
+            vf shrink = v_exp(v_splat(m[i]) - v_splat(highest[i]));
+            l[i] = v_fma(v_splat(l[i]), shrink, v_splat(sums[i]))[0];
+            for (int64_t d = 0; d < ld_out; d += G2_VL) v_store(out + d, v_load(out + d) * shrink);
+        }
+        m[i] = highest[i];
+    }
 }
 
 /* out[rows, 32] += weights[rows, k] values, then along the diagonal: see `tile` in gemm.inc.h. */
@@ -68,12 +87,9 @@ INLINE void add_values(int64_t n, int64_t all, int64_t diagonal, const float *we
 FUNCTION void NAMED(attention)(const g2_attention *a) {
     const int64_t n = a->n_queries, head_dim = a->head_dim;
     const int64_t ld_out = (head_dim + G2_PANEL - 1) / G2_PANEL * G2_PANEL;
-    float *queries = a->scratch;                           /* [head_dim][n] */
-    float *scores = queries + G2_MAX_ROWS * G2_MAX_HEAD;   /* [n][64] */
-    float *out = scores + G2_MAX_ROWS * G2_BLOCK;          /* [n][ld_out] */
+    float *scores = a->scratch;                   /* [n][64] */
+    float *out = scores + G2_MAX_ROWS * G2_BLOCK; /* [n][ld_out] */
     float m[G2_TILE_ROWS], l[G2_TILE_ROWS];
-
-    NAMED(transpose)(a->q, a->ld_q, n, head_dim, queries, n);
 
     for (int64_t start = 0; start < a->position + n; start += G2_BLOCK) {
         const float *block = a->blocks[start / G2_BLOCK];
@@ -85,13 +101,13 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
         int64_t unseen = all < 1 ? 1 - all : 0; /* queries that stand before this block */
 
         for (int64_t key = 0; key < last; key += G2_PANEL)
-            NAMED(gemm_tile)(n, head_dim, queries, 1, n, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0, NULL, 0);
-        for (int64_t i = unseen; i < n; i++) {
-            int64_t visible = all + i < G2_BLOCK ? all + i : G2_BLOCK;
-            weigh(scores + i * G2_BLOCK, visible, a->scale, start == 0, m + i, l + i, out + i * ld_out,
-                  ld_out);
-        }
+            NAMED(gemm_tile)(n, head_dim, a->q, a->ld_q, 1, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0, NULL, 0);
         if (all < 1) all = 1; /* of those that see any */
+        if (all == G2_BLOCK)
+            weigh(1, n, all, scores, a->scale, start == 0, m, l, out, ld_out);
+        else
+            weigh(0, n - unseen, all, scores + unseen * G2_BLOCK, a->scale, start == 0, m + unseen, l + unseen,
+                  out + unseen * ld_out, ld_out);
         add_values(n - unseen, all, last - all, scores + unseen * G2_BLOCK, values, head_dim, out + unseen * ld_out,
                    ld_out, start > 0);
     }

@@ -86,26 +86,49 @@ FUNCTION void NAMED(layernorm)(const float *x, const float *gamma, const float *
     for (; rows > 0; rows--, x += width, y += width) norm_rows(1, x, gamma, beta, eps, y, width);
 }
 
-FUNCTION void NAMED(softmax)(const float *x, float *y, int64_t rows, int64_t width) {
+/* Softmax has three stages: a row's maximum; its exponentials and their sum; its quotients.  Three rows are on their way
+ * at a time, each at a stage of its own, so that one's divisions take place while the next one's exponentials are
+ * computed.  `max` and `total` come from the stage before and go to the stage after. */
+enum { MAXIMUM = 1, POWERS = 2, QUOTIENTS = 4 };
+
+/* `stages`, a constant: those that have a row.  The first has this row, the second the one before it, the third ... */
+INLINE void softmax_stages(const int stages, const float *x, float *y, int64_t row, int64_t width, vf *max,
+                           vf *total) {
     const float lowest = -__builtin_inff();
-    for (int64_t row = 0; row < rows; row++, x += width, y += width) {
-        lanes16 top, sum = {{{0}}};
-        UNROLL for (int j = 0; j < G2_REGISTERS; j++) top.r[j] = v_splat(lowest);
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
-                top.r[j] = v_head(lanes_in(width - i, j), v_max(top.r[j], group_load(x + i, width - i, j, lowest)),
-                                  top.r[j]);
-        vf m = v_splat(lanes_max(top));
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf e = v_exp(group_load(x + i, width - i, j, lowest) - m);
-                sum.r[j] = lanes_add(sum.r[j], e, width - i, j);
-                group_store(y + i, e, width - i, j);
+    lanes16 top, sum;
+    UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+        top.r[j] = v_splat(lowest);
+        sum.r[j] = v_splat(0.0f);
+    }
+    for (int64_t i = row * width, n = width; n > 0; i += G2_LANES, n -= G2_LANES)
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+            if (stages & MAXIMUM) {
+                vf larger = v_max(top.r[j], group_load(x + i, n, j, lowest));
+                top.r[j] = n >= G2_LANES ? larger : v_head(lanes_in(n, j), larger, top.r[j]);
             }
-        vf total = v_splat(lanes_sum(sum));
-        for (int64_t i = 0; i < width; i += G2_LANES)
-            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
-                group_store(y + i, group_load(y + i, width - i, j, 0.0f) / total, width - i, j);
+            if (stages & POWERS) {
+                vf e = v_exp(group_load(x + i - width, n, j, lowest) - *max);
+                sum.r[j] = lanes_add(sum.r[j], e, n, j);
+                group_store(y + i - width, e, n, j);
+            }
+            if (stages & QUOTIENTS) {
+                float *third = y + i - 2 * width;
+                group_store(third, group_load(third, n, j, 0.0f) / *total, n, j);
+            }
+        }
+    *max = v_splat(lanes_max(top));
+    *total = v_splat(lanes_sum(sum));
+}
+
+FUNCTION void NAMED(softmax)(const float *x, float *y, int64_t rows, int64_t width) {
+    vf max = v_splat(0.0f), total = max;
+    for (int64_t row = 0; row < rows + 2; row++) {
+#define CASE(STAGES) case STAGES: softmax_stages(STAGES, x, y, row, width, &max, &total); break;
+        switch ((row < rows ? MAXIMUM : 0) | (row >= 1 && row <= rows ? POWERS : 0) | (row >= 2 ? QUOTIENTS : 0)) {
+            CASE(MAXIMUM) CASE(POWERS) CASE(QUOTIENTS)
+            CASE(MAXIMUM | POWERS) CASE(MAXIMUM | POWERS | QUOTIENTS) CASE(POWERS | QUOTIENTS)
+        }
+#undef CASE
     }
 }
 

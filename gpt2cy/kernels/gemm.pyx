@@ -28,7 +28,7 @@ from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, wor
 
 cdef enum:
     AHEAD_ROWS = 64       # of a panel, 8 KiB: longer than memory takes to answer
-    K_BLOCK = 384         # a panel's block, 48 KiB, stays in the second-level cache
+    K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     CHUNK_ROWS = 168      # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole

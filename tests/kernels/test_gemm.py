@@ -19,9 +19,9 @@ TILES = (
     32,
     64,
     168,
-    384,
+    768,
 )  # rows of a tile, two of them, a panel, two of them, a task, a block of k
-EDGES = sorted({1, 2} | {size + step for size in TILES for step in (-1, 0, 1)} | {336, 337, 769})
+EDGES = sorted({1, 2} | {size + step for size in TILES for step in (-1, 0, 1)} | {336, 337, 1537})
 
 
 def operands(m, k, n, seed=0):
