@@ -445,16 +445,27 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
     return _float32(name, array)
 
 
-def output(name: str, value, most_rows: int, width: int) -> None:
-    """Raise unless results can be written to an array: C-contiguous float32 of at most so many rows."""
-    expected = f"a writable C-contiguous float32 array [m, {width}] of at most {most_rows} rows"
+def output(name: str, value, shape: tuple[int, ...], fewer: bool = False) -> None:
+    """Raise unless results can be written to an array: C-contiguous float32 of this shape, or of fewer rows."""
+    expected = f"a writable C-contiguous float32 array {_shape(shape)}"
+    if fewer:
+        expected = f"a writable C-contiguous float32 array [m, {shape[1]}] of at most {shape[0]} rows"
+    _refuse_mask(name, value)
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
-    shape_fits = value.ndim == 2 and value.shape[1] == width and len(value) <= most_rows
+    shape_fits = value.shape == shape
+    if fewer and value.ndim == len(shape):
+        shape_fits = value.shape[1:] == shape[1:] and len(value) <= shape[0]
     if value.dtype != _FLOAT32 or not shape_fits:
         raise ValueError(f"{name}: expected {expected}, got {_given(value)}")
     if not (value.flags.c_contiguous and value.flags.writeable and value.flags.aligned):
         raise ValueError(f"{name}: expected {expected}, got one that is strided or read-only")
+
+
+def apart(name: str, value, other_name: str, other) -> None:
+    """Raise if what is written to one array would be seen in the other."""
+    if isinstance(other, np.ndarray) and np.may_share_memory(value, other):
+        raise ValueError(f"{name}: expected an array of its own, got one that shares memory with {other_name}")
 
 
 def _refuse_mask(name, value):

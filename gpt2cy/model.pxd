@@ -29,7 +29,7 @@ cdef class GPT:
     cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=*, Scores scores=*) except -1
     cdef tuple ragged(self, str name, sequences, caches)
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer)
+    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=*)
     cdef different(self, str name, sequences, caches, Observer observer)
     cdef Observer observed(self, bint check_finite=*)
     cdef Observer checked(self, check_finite)

@@ -37,13 +37,28 @@ class GPT:
     @property
     def lm_head(self) -> Linear: ...
     def __call__(
-        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        check_finite: bool = False,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]: ...
     def forward(
-        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        check_finite: bool = False,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]: ...
     def next_logits(
-        self, tokens: ArrayLike, cache: KVCache | None = None, *, check_finite: bool = False
+        self,
+        tokens: ArrayLike,
+        cache: KVCache | None = None,
+        *,
+        check_finite: bool = False,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]: ...
     def forward_many(
         self,

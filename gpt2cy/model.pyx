@@ -357,7 +357,7 @@ cdef class GPT:
             self.arena.leave_read()
         return 0
 
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer):
+    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=None):
         """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
         cdef bint wanted = observer is None or observer.logits
         ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
@@ -368,17 +368,22 @@ cdef class GPT:
             if (<KVCache>cache).batch_size != batch:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
-        self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
-                            (batch if last_only else batch * length) * wanted, observer)
         shape = () if flat else (batch,)
         if not last_only:
             shape += (length,)
-        out = np.empty((*shape, self.lm_head.out_features), np.float32) if wanted else None
+        shape += (self.lm_head.out_features,)
+        if out is not None:
+            _checks.output("out", out, shape)
+            _checks.apart("out", out, "tokens", tokens)
+        self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
+                            (batch if last_only else batch * length) * (wanted and out is None), observer)
+        if wanted and out is None:
+            out = np.empty(shape, np.float32)
         self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
                   None, observer)
         return out
 
-    def forward(self, tokens, cache=None, *, check_finite=False):
+    def forward(self, tokens, cache=None, *, check_finite=False, out=None):
         """Logits of every position.
 
         Parameters
@@ -391,15 +396,20 @@ cdef class GPT:
         check_finite : bool
             Whether to look at every activation on the way (`trace_names`), and raise where the first one is not
             finite.
+        out : ndarray of float32, tokens.shape + (vocab_size,), optional
+            Takes the result, as in NumPy: C-contiguous, and not the memory of `tokens`. Used again and again it spares
+            the system the clearing of new pages, 206 MB for 1,024 tokens of GPT-2. After an error it may hold
+            anything.
 
         Returns
         -------
-        ndarray of float32, tokens.shape + (vocab_size,)
+        ndarray of float32, tokens.shape + (vocab_size,), or `out`
 
         Raises
         ------
         TypeError, ValueError
-            If tokens are of the wrong kind, empty, out of range or too long, or do not fit the cache.
+            If tokens are of the wrong kind, empty, out of range or too long, or do not fit the cache; or if `out` is
+            not such an array.
         RuntimeError
             If the cache is in use by another call, or weights are being assigned.
         FloatingPointError
@@ -413,16 +423,16 @@ cdef class GPT:
         >>> model.forward([3, 1, 4]).shape
         (3, 512)
         """
-        return self.rectangle(tokens, cache, False, self.checked(check_finite))
+        return self.rectangle(tokens, cache, False, self.checked(check_finite), out)
 
-    def __call__(self, tokens, cache=None, *, check_finite=False):
+    def __call__(self, tokens, cache=None, *, check_finite=False, out=None):
         """The same as `forward`."""
-        return self.rectangle(tokens, cache, False, self.checked(check_finite))
+        return self.rectangle(tokens, cache, False, self.checked(check_finite), out)
 
-    def next_logits(self, tokens, cache=None, *, check_finite=False):
+    def next_logits(self, tokens, cache=None, *, check_finite=False, out=None):
         """Logits of the last position only: what comes next.
 
-        Parameters and errors are those of `forward`.
+        Parameters and errors are those of `forward`; `out` has the result's shape.
 
         Returns
         -------
@@ -435,7 +445,7 @@ cdef class GPT:
         >>> model.next_logits([[3, 1, 4]]).shape
         (1, 512)
         """
-        return self.rectangle(tokens, cache, True, self.checked(check_finite))
+        return self.rectangle(tokens, cache, True, self.checked(check_finite), out)
 
     def forward_many(self, sequences, caches=None, *, check_finite=False):
         """Logits of every position of sequences of different lengths, in one pass without padding.
@@ -510,7 +520,7 @@ cdef class GPT:
             self.require_memory("sequences", lengths, caches, len(lengths), None)
             out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
         else:
-            _checks.output("out", out, len(lengths), self.lm_head.out_features)
+            _checks.output("out", out, (len(lengths), self.lm_head.out_features), fewer=True)
             self.require_memory("sequences", lengths, caches, 0, None)
         self.call(ids, lengths, caches, "sequences", len(out), out, None)
         return out

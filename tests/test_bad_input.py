@@ -318,6 +318,36 @@ def test_where_results_cannot_be_put(model, wrong):
         model.next_logits_many([[1, 2], [3]], out=wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [[0.0] * 61] * 4, 5, True, np.empty((3, 61), np.float32), np.empty((1, 4, 61), np.float32),
+        np.empty((5, 61), np.float32), np.empty(61 * 4, np.float32), np.empty((4, 61)),
+        np.empty((4, 61), np.float16), np.empty((4, 61), ">f4"), np.empty((61, 4), np.float32).T,
+        np.empty((8, 61), np.float32)[::2], np.broadcast_to(np.float32(0), (4, 61)),
+        np.frombuffer(bytes(4 * 61 * 4), np.float32).reshape(4, 61),  # read-only
+        np.frombuffer(bytearray(4 * 61 * 4 + 1), np.int8)[1:].view(np.float32).reshape(4, 61),  # between numbers
+        np.ma.masked_array(np.zeros((4, 61), np.float32), np.ones((4, 61), bool)),
+    ],
+)  # fmt: skip
+def test_where_logits_cannot_be_put(model, wrong):
+    cache = model.new_cache()
+    for call in model, model.forward:
+        with pytest.raises((TypeError, ValueError), match=r"^out: expected an? .*array"):
+            call(IDS, cache, out=wrong)
+    with pytest.raises((TypeError, ValueError), match=r"^out: expected an? .*array"):
+        model.next_logits(IDS, cache, out=wrong)
+    assert cache.lengths == [0]
+
+
+def test_logits_are_not_put_over_the_ids(model):
+    memory = np.zeros(4 * 61, np.float32)
+    ids = memory[:8].view(np.int64)
+    with pytest.raises(ValueError, match=r"^out: expected an array of its own, .* memory with tokens$"):
+        model(ids, out=memory.reshape(4, 61))
+    assert model(ids, out=np.empty((4, 61), np.float32)).shape == (4, 61)
+
+
 def test_different_lengths_name_forward_many(model):
     for ragged in ([[1, 2], [3]], [np.array([1, 2]), np.array([3])]):
         with pytest.raises(ValueError, match=r"^tokens: .*use forward_many"):

@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import itertools
 import os
+import tracemalloc
 
 import formula
 import numpy as np
@@ -140,6 +141,41 @@ def test_next_logits_of_different_lengths(build):
         after = model.next_logits_many([[9], [8, 7], [6]], caches)
         whole = model.next_logits_many([[1, 2, 3, 9], [4, 8, 7], [*range(30), 6]])
         np.testing.assert_array_equal(after, whole)
+
+
+@pytest.mark.parametrize("name", ["__call__", "forward", "next_logits"])
+def test_logits_into_an_array_of_the_caller(build, name):
+    """The same bits, everything written, nothing of their size allocated, and the cache has the ids."""
+    model = build(*SIZES)
+    call = getattr(model, name)
+    for tokens in formula.tokens(model.config, 3, 20), formula.tokens(model.config, 1, 30)[0]:
+        expected = call(tokens)
+        out = np.full(expected.shape, np.nan, np.float32)
+        assert call(tokens, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+        cache = model.new_cache(1 if tokens.ndim == 1 else len(tokens))
+        call(tokens, cache, check_finite=True, out=out)
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(np.stack(cache.tokens), np.atleast_2d(tokens))
+        cache = model.new_cache(cache.batch_size)
+        assert call(tokens, cache, out=out) is out
+        np.testing.assert_array_equal(np.stack(cache.tokens), np.atleast_2d(tokens))
+
+
+def test_an_array_of_the_caller_spares_a_new_one(build):
+    model = build(*SIZES)
+    tokens = formula.tokens(model.config, 100, 30)
+    out = np.empty((100, 30, 61), np.float32)
+    model.forward(tokens, out=out)
+    tracemalloc.start()
+    try:
+        model.forward(tokens, out=out)
+        spared = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        model.forward(tokens)
+        assert spared < out.nbytes / 4 and tracemalloc.get_traced_memory()[1] > out.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_results_own_their_memory(build):
