@@ -44,18 +44,19 @@ static inline void g2_pack_transposed(const g2_table *table, const g2_packed *w,
 }
 
 /* Keys and values of rows first .. first + n - 1 of a sequence, from qkv[rows, 3 C] (the columns after
- * the queries), into the blocks.  keys/values as in g2_attention, for head 0. */
+ * the queries), into the blocks: those of heads head .. head + n_heads - 1.  keys as in g2_attention, for head 0. */
 static inline void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width,
-                             int64_t head_dim, int64_t keys, int64_t first, int64_t n) {
+                             int64_t head_dim, int64_t keys, int64_t head, int64_t n_heads, int64_t first, int64_t n) {
+    const int64_t begin = head * head_dim, end = begin + n_heads * head_dim;
     for (int64_t done = 0, run; done < n; done += run) { /* a run of positions within one block */
         int64_t position = s->position + first + done, at = position % G2_BLOCK;
         run = G2_BLOCK - at < n - done ? G2_BLOCK - at : n - done;
         float *block = s->blocks[position / G2_BLOCK] + keys;
         float *values = block + width * G2_BLOCK;
         const float *row = qkv + (s->row + first + done) * 3 * width;
-        table->transpose(row + width, 3 * width, run, width, block + at, G2_BLOCK);
+        table->transpose(row + width + begin, 3 * width, run, end - begin, block + begin * G2_BLOCK + at, G2_BLOCK);
         for (int64_t i = 0; i < run; i++)
-            for (int64_t c = 0; c < width; c += head_dim)
+            for (int64_t c = begin; c < end; c += head_dim)
                 memcpy(values + c * G2_BLOCK + (at + i) * head_dim, row + i * 3 * width + 2 * width + c,
                        (size_t)head_dim * sizeof(float));
     }

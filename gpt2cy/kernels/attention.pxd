@@ -6,7 +6,9 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil
 cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer, float scale, float *out,
-                 float *scratch) noexcept nogil
+                 float *scratch, bint appends) noexcept nogil
+cdef bint may_append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences,
+                     Py_ssize_t head_dim) noexcept nogil
 cdef Py_ssize_t attend_scratch(const Team *team) noexcept nogil
 
 cdef void scores(const Team *team, const g2_sequence *s, const float *qkv, Py_ssize_t n_heads, Py_ssize_t head_dim,

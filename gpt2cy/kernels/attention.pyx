@@ -27,6 +27,7 @@ from gpt2cy.kernels.table cimport (
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
+cdef double APPEND = 32            # so many take as long as putting one key into its block: a line from memory each
 
 
 cdef struct Job:
@@ -38,6 +39,7 @@ cdef struct Job:
     float scale
     float *out
     float *scratch
+    bint appends     # each task puts its head's keys and values into the blocks first
     Region *region
 
 
@@ -57,7 +59,7 @@ cdef void append_one(const Job *job, Py_ssize_t task) noexcept nogil:
     first = max(<Py_ssize_t>0, block * G2_BLOCK - s.position)
     end = min(<Py_ssize_t>s.n_rows, (block + 1) * G2_BLOCK - s.position)
     g2_append(job.team.table, s, job.qkv, job.n_heads * job.head_dim, job.head_dim, job.layer * s.layer_stride,
-              first, end - first)
+              0, job.n_heads, first, end - first)
 
 
 cdef void append_some(const Job *job, int worker) noexcept nogil:
@@ -71,7 +73,7 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil:
     """Keys and values of all new rows into the blocks of `layer`."""
     cdef Region region
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, &region)
+    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, False, &region)
     cdef Py_ssize_t i, n_tasks = 0, n_rows = 0
     cdef int n
     for i in range(n_sequences):
@@ -117,6 +119,8 @@ cdef void attend_one(const Job *job, Py_ssize_t task, int worker) noexcept nogil
     a.ld_out = width
     a.scratch = job.scratch + worker * <Py_ssize_t>G2_ATTENTION_SCRATCH
     mode = g2_fp_enter()
+    if job.appends:
+        g2_append(job.team.table, s, job.qkv, width, job.head_dim, job.layer * s.layer_stride, head, 1, 0, s.n_rows)
     job.team.table.attention(&a)
     g2_fp_leave(mode)
 
@@ -128,18 +132,35 @@ cdef void attend_some(const Job *job, int worker) noexcept nogil:
         task = take(job.region, worker)
 
 
+cdef bint may_append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences,
+                     Py_ssize_t head_dim) noexcept nogil:
+    """Whether attend can append too: each head of each sequence is one task, and reads nothing of another head."""
+    cdef Py_ssize_t i
+    for i in range(n_sequences):
+        if sequences[i].n_rows > team.table.sliver:
+            return False
+    return head_dim % G2_PANEL == 0
+
+
 cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_sequences, const float *qkv,
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer, float scale, float *out,
-                 float *scratch) noexcept nogil:
-    """out = softmax(scale q k^T) v for every row of every sequence; scratch: attend_scratch floats."""
+                 float *scratch, bint appends) noexcept nogil:
+    """out = softmax(scale q k^T) v for every row of every sequence; scratch: attend_scratch floats.
+
+    With `appends`, if may_append says so, the new keys and values get into their blocks on the way: for few rows that
+    takes longer than attention.
+    """
     cdef Region region
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, &region)
+    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, appends,
+                       &region)
     cdef Py_ssize_t i, n_tasks = 0
     cdef double work = 0
     cdef int n
     for i in range(n_sequences):
         n_tasks += tiles_of(&job, sequences + i) * n_heads
         work += <double>sequences[i].n_rows * (sequences[i].position + sequences[i].n_rows) * n_heads * head_dim
+        if appends:
+            work += APPEND * <double>sequences[i].n_rows * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
     if n == 1:
         for i in range(n_tasks):

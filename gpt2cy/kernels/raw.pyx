@@ -151,23 +151,34 @@ cdef class Attention:
         with nogil:
             _attention.append(&self.team, &self.s, 1, data, self.n_heads, self.head_dim, 0)
 
-    def attend(self):
+    def may_append(self):
+        """Whether attend can do it on the way."""
+        return _attention.may_append(&self.team, &self.s, 1, self.head_dim)
+
+    def attend(self, bint appends=False):
         """out = softmax(scale q k^T) v."""
         cdef const float *data = &self.qkv[0, 0]
         cdef float *sums = &self.sums[0, 0]
+        if appends and not self.may_append():
+            raise ValueError(f"appends: not with {self.s.n_rows} rows and heads of {self.head_dim}")
         with nogil:
             _attention.attend(&self.team, &self.s, 1, data, self.n_heads, self.head_dim, 0, self.scale, sums,
-                              self.scratch)
+                              self.scratch, appends)
 
 
-def attention(qkv, n_heads, scale, cuts=(), isa=None, n_threads=1, fill=0.0):
-    """Causal attention of one sequence qkv [T, 3 C], fed in pieces that end at `cuts`: [T, C]."""
+def attention(qkv, n_heads, scale, cuts=(), isa=None, n_threads=1, fill=0.0, appends=False):
+    """Causal attention of one sequence qkv [T, 3 C], fed in pieces that end at `cuts`: [T, C].
+
+    appends: whether keys and values get into their blocks on the way, where that can be.
+    """
     call = Attention(qkv, n_heads, scale, isa, n_threads, fill)
     first = 0
     for cut in [*cuts, len(qkv)]:
         call.rows(first, cut)
-        call.append()
-        call.attend()
+        on_the_way = appends and call.may_append()
+        if not on_the_way:
+            call.append()
+        call.attend(on_the_way)
         first = cut
     return call.out
 

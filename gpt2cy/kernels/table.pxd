@@ -112,7 +112,7 @@ cdef extern from "layout.h" nogil:
     void g2_pack_transposed(const g2_table *table, const g2_packed *w, int64_t n0, int64_t columns,
                             const float *other, int64_t stride)
     void g2_append(const g2_table *table, const g2_sequence *s, const float *qkv, int64_t width,
-                   int64_t head_dim, int64_t keys, int64_t first, int64_t n)
+                   int64_t head_dim, int64_t keys, int64_t head, int64_t n_heads, int64_t first, int64_t n)
     void g2_embed(const g2_rows *tokens, int64_t id, const g2_rows *positions, int64_t position,
                   int64_t width, float *x)
 

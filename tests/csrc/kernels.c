@@ -237,7 +237,7 @@ static void layouts(void) { /* packing and back, a sliver, keys and values: move
         float *qkv = filled(T * 3 * C, 0), *blocks[3];
         for (int b = 0; b < 3; b++) blocks[b] = guarded(SIZE, 0);
         g2_sequence s = {0, T, position, blocks, SIZE};
-        g2_append(table, &s, qkv, C, D, 0, 0, T);
+        g2_append(table, &s, qkv, C, D, 0, 0, C / D, 0, T);
         for (int64_t i = 0; i < T; i++)
             for (int64_t c = 0; c < C; c++) {
                 int64_t at = (position + i) % G2_BLOCK, head = c / D;
@@ -319,7 +319,7 @@ static void golden_attention(void) {
     float *scratch = formula(13, G2_ATTENTION_SCRATCH, 0);
     for (int b = 0; b < BLOCKS; b++) blocks[b] = formula(14, 2 * D * G2_BLOCK + G2_PANEL, 0);
     g2_sequence s = {0, T, 0, blocks, 0};
-    g2_append(table, &s, qkv, D, D, 0, 0, T);
+    g2_append(table, &s, qkv, D, D, 0, 0, 1, 0, T);
     for (int64_t i = 0; i < T; i += table->sliver) {
         int64_t n = T - i < table->sliver ? T - i : table->sliver;
         g2_attention job = {qkv + i * 3 * D, 3 * D, n, i, blocks, 0, D * G2_BLOCK, D, 0.75f, out + i * D, D, scratch};

@@ -85,7 +85,7 @@ static void append(int task, int thread) {
     (void)thread;
     int first = task * G2_BLOCK - START, end = first + G2_BLOCK;
     first = first < 0 ? 0 : first, end = end > T ? T : end;
-    if (end > first) g2_append(table, &sequence, qkv, C, D, 0, first, end - first);
+    if (end > first) g2_append(table, &sequence, qkv, C, D, 0, 0, C / D, first, end - first);
 }
 
 static void attend(int task, int thread) {

@@ -64,6 +64,31 @@ def test_a_cut_at_every_position_changes_nothing(isa, same_bits):
     same_bits(raw.attention(qkv, 2, 0.5, range(1, 140), isa, fill=np.nan), whole)
 
 
+@pytest.mark.parametrize("head_dim", [32, 64, 96, 256])
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 6, 7, 14, 15])
+def test_keys_put_in_on_the_way(fused_isa, same_bits, head_dim, piece):
+    """Pieces of up to a tile's rows, within blocks and across their ends, with enough heads for a team."""
+    qkv = projection(150, 6, head_dim)
+    expected = raw.attention(qkv, 6, 0.3, isa="ref")
+    cuts = range(piece, 150, piece)
+    for n_threads in (1, 2, 3):
+        got = raw.attention(qkv, 6, 0.3, cuts, fused_isa, n_threads, np.nan, appends=True)
+        same_bits(got, expected)
+
+
+def test_which_pieces_can_put_keys_in_on_the_way(isa):
+    """Those of one tile, as a later one would need what another has not put in yet; whole panels of values."""
+    most = {"avx512": 14, "avx2": 6, "base": 6, "neon": 6, "ref": 4}[isa]
+    call = raw.Attention(projection(40, 2, 32), 2, 0.5, isa)
+    call.rows(0, most)
+    assert call.may_append()
+    call.rows(0, most + 1)
+    assert not call.may_append()
+    with pytest.raises(ValueError, match=rf"^appends: not with {most + 1} rows and heads of 32$"):
+        call.attend(True)
+    assert not raw.Attention(projection(1, 2, 31), 2, 0.5, isa).may_append()
+
+
 @pytest.mark.parametrize("head_dim", [1, 5, 32, 40])
 @pytest.mark.parametrize("fill", [np.nan, np.inf, 3e38])
 def test_what_the_blocks_held_before_never_shows(isa, same_bits, head_dim, fill):
