@@ -26,7 +26,7 @@ INLINE void tile(const int rows, int64_t k, int64_t diagonal, const float *a, in
     for (; k > 0; k--, a += ks, b += ldb) {
         vf row[G2_TILE_WIDTH];
         if (ahead) {
-            __builtin_prefetch(ahead, 0, 2), __builtin_prefetch(ahead + G2_LINE, 0, 2);
+            __builtin_prefetch(ahead, 0, 3), __builtin_prefetch(ahead + G2_LINE, 0, 3);
             ahead += stride;
         }
         UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);

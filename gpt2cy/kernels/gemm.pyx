@@ -27,7 +27,7 @@ from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_ex
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
-    AHEAD_ROWS = 64       # of a panel, 8 KiB: longer than memory takes to answer
+    AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     CHUNK_ROWS = 168      # rows of a task
     GROUP_PANELS = 8      # most panels of a task
