@@ -446,7 +446,7 @@ def weight(name: str, value, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def output(name: str, value, shape: tuple[int, ...], fewer: bool = False) -> None:
-    """Raise unless results can be written to an array: C-contiguous float32 of this shape, or of fewer rows."""
+    """Raise unless an array can take results: C-contiguous float32 of this shape, or of fewer rows."""
     expected = f"a writable C-contiguous float32 array {_shape(shape)}"
     if fewer:
         expected = f"a writable C-contiguous float32 array [m, {shape[1]}] of at most {shape[0]} rows"
@@ -465,7 +465,9 @@ def output(name: str, value, shape: tuple[int, ...], fewer: bool = False) -> Non
 def apart(name: str, value, other_name: str, other) -> None:
     """Raise if what is written to one array would be seen in the other."""
     if isinstance(other, np.ndarray) and np.may_share_memory(value, other):
-        raise ValueError(f"{name}: expected an array of its own, got one that shares memory with {other_name}")
+        raise ValueError(
+            f"{name}: expected an array of its own, got one that shares memory with {other_name}"
+        )
 
 
 def _refuse_mask(name, value):

@@ -326,7 +326,7 @@ def test_where_results_cannot_be_put(model, wrong):
         np.empty((4, 61), np.float16), np.empty((4, 61), ">f4"), np.empty((61, 4), np.float32).T,
         np.empty((8, 61), np.float32)[::2], np.broadcast_to(np.float32(0), (4, 61)),
         np.frombuffer(bytes(4 * 61 * 4), np.float32).reshape(4, 61),  # read-only
-        np.frombuffer(bytearray(4 * 61 * 4 + 1), np.int8)[1:].view(np.float32).reshape(4, 61),  # between numbers
+        np.frombuffer(bytearray(4 * 61 * 4 + 1), np.int8)[1:].view(np.float32).reshape(4, 61),  # unaligned
         np.ma.masked_array(np.zeros((4, 61), np.float32), np.ones((4, 61), bool)),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ def test_keys_put_in_on_the_way(fused_isa, same_bits, head_dim, piece):
 
 
 def test_which_pieces_can_put_keys_in_on_the_way(isa):
-    """Those of one tile, as a later one would need what another has not put in yet; whole panels of values."""
+    """Those of one tile, since a second would need what the first may not have put in yet; whole panels."""
     most = {"avx512": 14, "avx2": 6, "base": 6, "neon": 6, "ref": 4}[isa]
     call = raw.Attention(projection(40, 2, 32), 2, 0.5, isa)
     call.rows(0, most)
