@@ -88,8 +88,10 @@ FUNCTION void NAMED(layernorm)(const float *x, const float *gamma, const float *
 
 /* Softmax has three stages: a row's maximum; its exponentials and their sum; its quotients.  Three rows are on their way
  * at a time, each at a stage of its own, so that one's divisions take place while the next one's exponentials are
- * computed.  `max` and `total` come from the stage before and go to the stage after. */
+ * computed.  `max` and `total` come from the stage before and go to the stage after.  The first stage asks for what
+ * it will read soon, which need not be there, and for the lines that the second will write. */
 enum { MAXIMUM = 1, POWERS = 2, QUOTIENTS = 4 };
+enum { SOON = 1024 }; /* 4 KiB */
 
 /* `stages`, a constant: those that have a row.  The first has this row, the second the one before it, the third ... */
 INLINE void softmax_stages(const int stages, const float *x, float *y, int64_t row, int64_t width, vf *max,
@@ -103,6 +105,7 @@ INLINE void softmax_stages(const int stages, const float *x, float *y, int64_t r
     for (int64_t i = row * width, n = width; n > 0; i += G2_LANES, n -= G2_LANES)
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
             if (stages & MAXIMUM) {
+                if (j == 0) __builtin_prefetch(x + i + SOON, 0, 3), __builtin_prefetch(y + i, 1, 3);
                 vf larger = v_max(top.r[j], group_load(x + i, n, j, lowest));
                 top.r[j] = n >= G2_LANES ? larger : v_head(lanes_in(n, j), larger, top.r[j]);
             }
