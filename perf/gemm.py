@@ -7,7 +7,7 @@
 Weights are packed beforehand, as in a model, and 256 MiB of them take turns, so that none is still in a cache
 (--quick has one, which stays there): the roofline is the larger of the weights' bytes over the bandwidth of
 memory and the flops over the peak of that instruction set, both measured in the same rounds. The result's
-array is reused. `--layers near` shows the kernel without memory: few enough weights to stay in a core's cache.
+array is reused. `--layers near` shows the kernel without memory: weights that stay in a core's cache.
 """
 
 import itertools

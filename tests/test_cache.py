@@ -18,9 +18,10 @@ SIZES = (61, 12, 2, 3, 200)
 BLOCK = 64  # positions
 
 
-@pytest.fixture(scope="module")
-def model():
-    config = gpt2cy.GPTConfig(*SIZES)
+@pytest.fixture(scope="module", params=[12, 64], ids=["narrow", "wide"])
+def model(request):
+    """Heads of 6 and of 32: those of whole panels put their keys in as they attend."""
+    config = gpt2cy.GPTConfig(61, request.param, *SIZES[2:])
     made = gpt2cy.GPT(config)
     made.load_state_dict(formula.weights(config))
     return made
@@ -154,7 +155,7 @@ def test_arguments_are_checked(model, name, arguments):
 
 def test_bytes_come_in_blocks_of_64(model, tokens):
     """KV-09: 2 L C 4 bytes a position."""
-    block = BLOCK * 2 * 3 * 12 * 4
+    block = BLOCK * 2 * 3 * model.config.n_embd * 4
     cache = model.new_cache()
     assert cache.nbytes == 0
     seen = []
@@ -211,7 +212,7 @@ def test_truncate_of_several_slots(model, tokens):
     model(np.tile(tokens[:100], (3, 1)), cache)
     cache.truncate([100, 64, 0])
     assert cache.lengths == [100, 64, 0]
-    assert cache.nbytes == 3 * BLOCK * 2 * 3 * 12 * 4
+    assert cache.nbytes == 3 * BLOCK * 2 * 3 * model.config.n_embd * 4
     cache.truncate(70)
     assert cache.lengths == [70, 64, 0]
 

@@ -23,9 +23,9 @@ DOCUMENTED = (TypeError, ValueError, RuntimeError, MemoryError, OverflowError)
 class Calls(RuleBasedStateMachine):
     """A model and its caches, beside plain lists of what each slot has read."""
 
-    @initialize(tied=st.booleans())
-    def start(self, tied):
-        self.config = gpt2cy.GPTConfig(23, 12, 3, 2, 80, tie_weights=tied)
+    @initialize(tied=st.booleans(), head_dim=st.sampled_from([4, 32]))
+    def start(self, tied, head_dim):
+        self.config = gpt2cy.GPTConfig(23, 3 * head_dim, 3, 2, 80, tie_weights=tied)
         self.weights = formula.weights(self.config)
         self.model = gpt2cy.GPT(self.config)
         self.model.load_state_dict(self.weights)
