@@ -8,7 +8,7 @@
 /* exp(x) = 2^n exp(r), n = round(x log2 e), r = x - n ln 2 in two steps, |r| <= ln 2 / 2.
  * exp(r) = 1 + r + r^2 (1/2 + r (E3 + r (E4 + r (E5 + r (E6 + r E7))))), relative error 1e-10. */
 #define G2_EXP_ZERO_BELOW -87.3f
-#define G2_EXP_INF_ABOVE 88.8f
+#define G2_EXP_INF_ABOVE 0x1.62e42ep+6f /* exp of this is the largest that is finite */
 #define G2_LOG2_E 0x1.715476p+0f
 #define G2_ROUND 0x1.8p+23f /* adding it rounds a float32 to an integer */
 #define G2_LN2_HIGH 0x1.63p-1f

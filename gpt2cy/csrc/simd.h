@@ -42,7 +42,10 @@ INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
 INLINE vf v_head(int64_t n, vf x, vf y) { return (vf)_mm512_mask_blend_ps(first_lanes(n), (__m512)y, (__m512)x); }
 INLINE vf v_load_head(const float *p, int64_t n) { return (vf)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 INLINE void v_store_head(float *p, vf v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
-INLINE vf v_times_power_of_two(vf y, vf n) { return (vf)_mm512_scalef_ps((__m512)y, (__m512)n); }
+INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
+    (void)rounded;
+    return (vf)_mm512_scalef_ps((__m512)y, (__m512)n);
+}
 INLINE unsigned v_bits(vi mask) { return _mm512_movepi32_mask((__m512i)mask); }
 INLINE vd v_wide_low(vf v) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)); }
 INLINE vd v_wide_high(vf v) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1)); }
@@ -92,17 +95,17 @@ INLINE vf v_load_head(const float *p, int64_t n) {
     return v;
 }
 INLINE void v_store_head(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
-/* Exact for -126 <= n <= 128: two powers, each within float32's exponents. */
-INLINE vf v_times_power_of_two(vf y, vf n) {
-    vu k = (vu)(n + v_splat(G2_ROUND)) - (vu)v_splat(G2_ROUND);
-    vu half = (vu)((vi)k >> 1);
-    return y * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
+/* Exact where the result is a normal number: n, the lowest bits of `rounded`, is added to y's exponent.  NaN where n
+ * is. */
+INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
+    return (vf)((vu)y + ((vu)rounded << 23)) + (n - n);
 }
 #endif
 
 /* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN. */
 INLINE vf v_exp(vf x) {
-    vf n = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND)) - v_splat(G2_ROUND);
+    vf rounded = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND));
+    vf n = rounded - v_splat(G2_ROUND);
     vf r = v_fma(n, v_splat(-G2_LN2_HIGH), x);
     r = v_fma(n, v_splat(-G2_LN2_LOW), r);
     vf q = v_fma(v_splat(G2_E7), r, v_splat(G2_E6));
@@ -110,7 +113,7 @@ INLINE vf v_exp(vf x) {
     q = v_fma(q, r, v_splat(G2_E4));
     q = v_fma(q, r, v_splat(G2_E3));
     q = v_fma(q, r, v_splat(0.5f));
-    vf y = v_times_power_of_two(v_fma(q, r * r, r) + v_splat(1.0f), n);
+    vf y = v_times_power_of_two(v_fma(q, r * r, r) + v_splat(1.0f), n, rounded);
     y = v_if_less(v_splat(G2_EXP_INF_ABOVE), x, v_splat(__builtin_inff()), y);
     return v_if_less(x, v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), y);
 }
