@@ -91,7 +91,7 @@ def test_exp_is_within_one_ulp(isa):
 
 
 def test_exp_at_its_edges(isa):
-    low, high = np.float32(-87.3), np.float32(88.8)
+    low, high = np.float32(-87.3), np.float32(float.fromhex("0x1.62e42ep+6"))
     x = np.array(
         [
             0.0,
@@ -110,6 +110,19 @@ def test_exp_at_its_edges(isa):
     result = raw.activation(x, "exp", isa=isa)
     assert result.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, math.inf, math.inf, math.inf, 1.0, 1.0]
     assert raw.activation(low.reshape(1), "exp", isa=isa)[0] >= np.finfo(np.float32).tiny
+    largest = raw.activation(high.reshape(1), "exp", isa=isa)[0]
+    np.testing.assert_allclose(largest, np.exp(np.float64(high)), rtol=1.2e-7)
+    assert largest > 0.9999 * np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize("payload", [0, 1, 0x1FF, 0x200, 0x3FFFFF])
+@pytest.mark.parametrize("sign", [0, 1])
+def test_exp_of_nan_whatever_its_bits(isa, payload, sign):
+    """The exponent of a result is made by adding integers, which knows no NaN by itself."""
+    x = np.full(33, (sign << 31) | 0x7FC00000 | payload, np.uint32).view(np.float32)
+    x[::2] = 1.0
+    result = raw.activation(x, "exp", isa=isa)
+    assert np.isnan(result[1::2]).all() and (result[::2] == result[0]).all() and np.isfinite(result[0])
     assert np.isnan(raw.activation(np.full(21, np.nan, np.float32), "exp", isa=isa)).all()
 
 
