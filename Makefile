@@ -6,6 +6,7 @@ PYTHON ?= python3
 ROOT := $(CURDIR)
 WORK := $(ROOT)/build/make
 DIST := $(WORK)/dist
+unexport PYTHONPATH  # of the caller: it could bring in a tree's package
 
 # What runs once more on each instruction set; kernel tests and those of the bits take all of them by themselves.
 FORCED := tests/layers tests/test_model.py tests/test_golden_hf.py
