@@ -521,6 +521,7 @@ cdef class GPT:
             out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
         else:
             _checks.output("out", out, (len(lengths), self.lm_head.out_features), fewer=True)
+            _checks.apart("out", out, "sequences", sequences)
             self.require_memory("sequences", lengths, caches, 0, None)
         self.call(ids, lengths, caches, "sequences", len(out), out, None)
         return out

@@ -345,6 +345,8 @@ def test_logits_are_not_put_over_the_ids(model):
     ids = memory[:8].view(np.int64)
     with pytest.raises(ValueError, match=r"^out: expected an array of its own, .* memory with tokens$"):
         model(ids, out=memory.reshape(4, 61))
+    with pytest.raises(ValueError, match=r"^out: expected an array of its own, .* memory with sequences$"):
+        model.next_logits_many(ids[:, None], out=memory.reshape(4, 61))
     assert model(ids, out=np.empty((4, 61), np.float32)).shape == (4, 61)
 
 

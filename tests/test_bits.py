@@ -138,8 +138,6 @@ def test_token_by_token(isa, model, tokens, same_bits):
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_steps_of_many_sequences(isa, same_bits, n_threads):
     """Up to a tile's rows each, and more, some across a block's end: keys are there before they are read."""
-    if isa == "ref":
-        pytest.skip("slow, and compared with by the kernels' tests")
     dispatch.use(isa)
     gpt2cy.set_num_threads(n_threads)
     config = gpt2cy.GPTConfig(61, 256, 4, 2, 100)
