@@ -20,6 +20,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -195,10 +196,23 @@ def machine():
     }
 
 
-def slug(cpu):
-    """A CPU's name for a file name: "Intel(R) Xeon(R) Gold 6330 CPU @ 2.00GHz" gives intel-xeon-gold-6330."""
-    name = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", cpu, flags=re.IGNORECASE)
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "cpu"
+def processor(machine):
+    """Its name and, where known, its generation, which some makers' names leave out."""
+    generation = [f"{key.split()[-1]} {machine[key]}" for key in ("cpu family", "model") if key in machine]
+    return f"{machine['cpu']} ({', '.join(generation)})" if generation else machine["cpu"]
+
+
+def slug(machine):
+    """For a file name: "Intel(R) Xeon(R) Gold 6330 CPU @ 2.00GHz" may give intel-xeon-gold-6330-6-106."""
+    name = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", machine["cpu"], flags=re.IGNORECASE)
+    words = [name.lower(), *(str(machine[key]) for key in ("cpu family", "model") if key in machine)]
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(words)).strip("-") or "cpu"
+
+
+def kept(bench, folder=RESULTS):
+    """[(path, result)] of a bench, one for each machine that it was run on, the newest first."""
+    found = [(path, json.loads(path.read_text())) for path in folder.glob(f"{bench}-*.json")]
+    return sorted(found, key=lambda pair: pair[1]["when"], reverse=True)
 
 
 def commit():
@@ -219,6 +233,11 @@ def write(path, bench, result):
     when = datetime.now(UTC).isoformat(timespec="seconds")
     head = {"bench": bench, "when": when, "commit": commit(), "machine": machine()}
     path.write_text(json.dumps({**head, **result}, indent=1) + "\n")
+
+
+def paragraph(text):
+    """Text in lines as wide as those of our pages; no file's name is broken."""
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def table(head, rows):
@@ -269,7 +288,7 @@ def arguments(made, argv, bench):
     args.rounds = args.rounds or (3 if args.quick else 11)
     args.seconds = 0.02 if args.quick else 0.1
     if args.output is None and not args.quick:
-        args.output = RESULTS / f"{bench}-{slug(machine()['cpu'])}.json"
+        args.output = RESULTS / f"{bench}-{slug(machine())}.json"
     return args
 
 

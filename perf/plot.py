@@ -7,11 +7,12 @@
     roofline.png   speed against flops for each byte of weights, under the limits of the same run: the forward
                    pass of gpt2 where forward-*.json has shares, and the matrix product of gemm-*.json
 
+Both are of one machine, that of the newest forward-*.json.
+
 A picture whose results are not there is left out aloud, and an older one stays.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -25,12 +26,6 @@ IMAGES = harness.HERE.parent / "docs/img"
 COLOURS = {"gpt2cy": "tab:blue", "torch": "tab:orange", "numpy": "tab:green"}
 MODELS = ("small", "gpt2")
 MODEL, LAYER = "gpt2", "c_fc"
-
-
-def newest(folder, bench):
-    """The newest result of a bench, or None."""
-    results = [json.loads(path.read_text()) for path in folder.glob(f"{bench}-*.json")]
-    return max(results, key=lambda result: result["when"], default=None)
 
 
 def forward(result):
@@ -63,7 +58,8 @@ def forward(result):
         panel.minorticks_off()
         panel.grid(alpha=0.3)
         panel.legend()
-    figure.suptitle(f"Forward pass, logits of every position, float32, {threads} threads, {about(result)}")
+    title = f"Forward pass, logits of every position, float32, {threads} threads"
+    figure.suptitle(f"{title}, {harness.processor(result['machine'])}")
     return figure
 
 
@@ -91,7 +87,7 @@ def roofline(results):
     panel.set(xscale="log", yscale="log", xlabel="flops for each byte of weights", ylabel="GFLOP/s")
     panel.grid(alpha=0.3, which="both")
     panel.legend(loc="lower right", fontsize=8)
-    figure.suptitle(f"Roofline, float32, {isa}, {about(results[0])}")
+    figure.suptitle(f"Roofline, float32, {isa}, {harness.processor(results[0]['machine'])}")
     return figure
 
 
@@ -119,11 +115,6 @@ def named(threads):
     return f"{threads} thread" + "s" * (threads > 1)
 
 
-def about(result):
-    machine = result["machine"]
-    return f"{machine['cpu']} (family {machine.get('cpu family')}, model {machine.get('model')})"
-
-
 def save(figure, path):
     """The same bytes for the same results: nothing in the file says when it was made, or by which version."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +129,9 @@ def main(argv=None):
     parser.add_argument("--results", type=Path, default=harness.RESULTS, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=IMAGES, metavar="FOLDER")
     args = parser.parse_args(argv)
-    results = [result for bench in ("forward", "gemm") if (result := newest(args.results, bench))]
+    found = [result for bench in ("forward", "gemm") for _, result in harness.kept(bench, args.results)]
+    of = [harness.slug(result["machine"]) for result in found]
+    results = [result for result, machine in zip(found, of, strict=True) if machine == of[0]]
     if results and results[0]["bench"] == "forward":
         save(forward(results[0]), args.output / "forward.png")
     else:

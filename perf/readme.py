@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the README's tables of times from perf/results: python perf/readme.py [--check]
 
-The newest forward-*.json and generate-*.json are shown. With --check nothing is written; exit code 1 says
-that the README is stale.
+Every machine's forward-*.json and generate-*.json is shown, the newest first. With --check nothing is
+written; exit code 1 says that the README is stale.
 """
 
-import json
 import re
 import sys
-import textwrap
 
 import harness
 
@@ -17,17 +15,16 @@ BEGIN, END = "<!-- {} table of perf/results -->", "<!-- end of {} table -->"
 SHOWN = (16, 64, 256, 1024)
 
 
-def cpu(result):
-    """Whose times they are."""
-    machine = result["machine"]
-    return f"{machine['cpu']} (family {machine.get('cpu family')}, model {machine.get('model')})"
+def measured_on(path, result, versions=""):
+    """What stands above a machine's table: where its times come from."""
+    what = f"{harness.processor(result['machine'])}, {result['versions']['gpt2cy']['isa']}"
+    how = f"{versions}{max(result['threads'])} threads, medians of {result['rounds']} rounds"
+    return harness.paragraph(f"{what}; {how}; from `perf/results/{path.name}`:")
 
 
-def forward(path):
+def forward(path, result):
     """The Markdown for one result file: what was measured on what, then a row for each model."""
-    result = json.loads(path.read_text())
-    threads = max(result["threads"])
-    shown = {"call": "forward", "batch": 1, "threads": threads}
+    shown = {"call": "forward", "batch": 1, "threads": max(result["threads"])}
     found = [row for row in result["rows"] if shown.items() <= row.items() and "error" not in row]
     models = dict.fromkeys(row["model"] for row in found)
     others = list(dict.fromkeys(row["engine"] for row in found))[1:]
@@ -43,22 +40,13 @@ def forward(path):
             line.append(f"**{harness.number(own['median'])}** ({times})" if own else "")
         lines.append(line)
     versions = [f"{name} {found.get('version') or found[name]}" for name, found in result["versions"].items()]
-    text = (
-        "Milliseconds for a forward pass with the logits of every position; in brackets, how many times as "
-        f"long {' / '.join(others)} took in the same rounds. Batch 1, float32, {threads} threads, "
-        f"random weights; {cpu(result)}; {', '.join(versions)}; medians of {result['rounds']} "
-        "rounds, engines in turns, on a shared machine: trust the ratios. Tiny has 256 positions here. From "
-        f"`perf/results/{path.name}`, "
-        "which has every round."
-    )
-    return textwrap.fill(text, 120) + "\n\n" + harness.table(["tokens", *map(str, lengths)], lines)
+    head = measured_on(path, result, f"{', '.join(versions)}; ")
+    return head + "\n\n" + harness.table(["tokens", *map(str, lengths)], lines)
 
 
-def generate(path):
+def generate(path, result):
     """The Markdown for one result file: milliseconds of a step, and the share of the roofline."""
-    result = json.loads(path.read_text())
-    threads = max(result["threads"])
-    shown = {"call": "token", "settings": "top_k, top_p", "threads": threads}
+    shown = {"call": "token", "settings": "top_k, top_p", "threads": max(result["threads"])}
     rows = {(row["past"], row["batch"]): row for row in result["rows"] if shown.items() <= row.items()}
     batches = sorted({batch for _, batch in rows})
     lines = [
@@ -67,26 +55,27 @@ def generate(path):
         for past in sorted({past for past, _ in rows})
         for of_past in [[rows[past, batch] for batch in batches if (past, batch) in rows]]
     ]
-    text = (
-        "Milliseconds for one more token of every row of a batch, everything included (top_k and top_p over "
-        "50,257 logits too); in brackets, the share of what memory and arithmetic of this machine allow, "
-        f"measured in the same rounds. gpt2, float32, {threads} threads; {cpu(result)}; medians of "
-        f"{result['rounds']} rounds. From `perf/results/{path.name}`."
-    )
-    return textwrap.fill(text, 120) + "\n\n" + harness.table(["batch", *map(str, batches)], lines)
+    return measured_on(path, result) + "\n\n" + harness.table(["batch", *map(str, batches)], lines)
 
 
-TABLES = {"forward": forward, "generate": generate}
+TABLES = {
+    forward: "Milliseconds for a forward pass with the logits of every position; in brackets, how many times "
+    "as long torch took in the same rounds. Batch 1, float32, random weights; engines in turns, on a shared "
+    "machine: trust the ratios. Tiny has 256 positions here. The files have every round.",
+    generate: "Milliseconds for one more token of every row of a batch, everything included (top_k and top_p "
+    "over 50,257 logits too); in brackets, the share of what memory and arithmetic of the machine allow, "
+    "measured in the same rounds. gpt2, float32.",
+}
 
 
 def main(argv):
     """Bring the README up to date, or say that it is not."""
     new = old = README.read_text()
-    for name, section in TABLES.items():
-        results = harness.RESULTS.glob(f"{name}-*.json")
-        newest = max(results, key=lambda path: json.loads(path.read_text())["when"])
+    for section, text in TABLES.items():
+        name = section.__name__
         begin, end = BEGIN.format(name), END.format(name)
-        table = f"{begin}\n\n{section(newest)}\n\n{end}"
+        parts = [harness.paragraph(text), *(section(*found) for found in harness.kept(name))]
+        table = "\n\n".join([begin, *parts, end])
         new = re.sub(f"{begin}.*{end}", lambda _, table=table: table, new, flags=re.DOTALL)
     if "--check" in argv:
         return int(new != old)

@@ -266,15 +266,27 @@ def test_worker_environment(harness):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "expected"),
+    ("machine", "name", "slug"),
     [
-        ("AMD EPYC", "amd-epyc"),
-        ("Intel(R) Xeon(R) Platinum 8369B CPU @ 2.70GHz", "intel-xeon-platinum-8369b"),
-        ("", "cpu"),
+        ({"cpu": "AMD EPYC", "cpu family": 25, "model": 1}, "AMD EPYC (family 25, model 1)", "amd-epyc-25-1"),
+        (
+            {"cpu": "Intel(R) Xeon(R) Platinum 8369B CPU @ 2.70GHz", "cpu family": 6, "model": 106},
+            "Intel(R) Xeon(R) Platinum 8369B CPU @ 2.70GHz (family 6, model 106)",
+            "intel-xeon-platinum-8369b-6-106",
+        ),
+        ({"cpu": "aarch64"}, "aarch64", "aarch64"),
+        ({"cpu": ""}, "", "cpu"),
     ],
 )
-def test_slug(harness, cpu, expected):
-    assert harness.slug(cpu) == expected
+def test_a_processor_has_a_name_and_files_of_its_own(harness, machine, name, slug):
+    assert (harness.processor(machine), harness.slug(machine)) == (name, slug)
+
+
+def test_results_are_kept_for_each_machine(harness, tmp_path):
+    for name, when in (("forward-a", "2026-01-01"), ("forward-b", "2026-01-03"), ("gemm-a", "2026-01-04")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"when": when}))
+    assert [path.stem for path, _ in harness.kept("forward", tmp_path)] == ["forward-b", "forward-a"]
+    assert harness.kept("rows", tmp_path) == []
 
 
 def test_machine(harness):

@@ -5,10 +5,8 @@ The newest perf/results/lessons-*.json is shown. With --check nothing is written
 page is stale.
 """
 
-import json
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -27,12 +25,8 @@ def lesson(folder, step):
 
 
 def measured_on(path, result):
-    machine = result["machine"]
-    cpu = f"{machine['cpu']} (family {machine.get('cpu family')}, model {machine.get('model')})"
-    return (
-        f"{cpu}, {result['isa']}, {result['compiler']}; medians of {result['rounds']} rounds; from "
-        f"`perf/results/{path.name}`."
-    )
+    rounds = f"medians of {result['rounds']} rounds; from `perf/results/{path.name}`."
+    return f"{harness.processor(result['machine'])}, {result['isa']}, {result['compiler']}; {rounds}"
 
 
 def product(path, result):
@@ -59,7 +53,7 @@ def product(path, result):
         "The limit is the smaller one of peak and of what memory can deliver (each weight read once), both "
         "measured in the same rounds. "
     )
-    return textwrap.fill(text + measured_on(path, result), 120) + "\n\n" + harness.table(head, lines)
+    return harness.paragraph(text + measured_on(path, result)) + "\n\n" + harness.table(head, lines)
 
 
 def size(count):
@@ -91,14 +85,12 @@ def attention(path, result):
         "attention needs, so what is computed in vain is lost. Scratch is what a call writes to besides "
         "its result. "
     )
-    return textwrap.fill(text + measured_on(path, result), 120) + "\n\n" + harness.table(head, lines)
+    return harness.paragraph(text + measured_on(path, result)) + "\n\n" + harness.table(head, lines)
 
 
 def main(argv):
     """Bring the pages up to date, or say that they are not."""
-    results = harness.RESULTS.glob("lessons-*.json")
-    newest = max(results, key=lambda path: json.loads(path.read_text())["when"])
-    result = json.loads(newest.read_text())
+    newest, result = harness.kept("lessons")[0]
     stale = 0
     for section in (product, attention):
         path = DOCS / PAGES[section.__name__]

@@ -367,7 +367,7 @@ def main():
     result["attention"] = [
         row for t in LENGTHS for row in measure_attention(library, options.isa, t, options.rounds)
     ]
-    path = options.output or harness.RESULTS / f"lessons-{harness.slug(machine['cpu'])}.json"
+    path = options.output or harness.RESULTS / f"lessons-{harness.slug(machine)}.json"
     harness.write(path, "lessons", result)
     for row in result["product"] + result["attention"]:
         size = " x ".join(map(str, row["shape"])) if "shape" in row else f"t = {row['t']}"
