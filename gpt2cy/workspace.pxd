@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from gpt2cy.kernels.table cimport g2_sequence
-from gpt2cy.kernels.threads cimport Region, Team
+from gpt2cy.kernels.threads cimport Team
 
 
 cdef struct Part
@@ -11,8 +11,6 @@ ctypedef struct Batch:          # ragged: rows of all sequences, one after the o
     Py_ssize_t n_sequences, n_rows
     bint last_only              # what follows needs only each sequence's last row
     Part *parts                 # a part of the rows for each worker, or NULL: all share the work on all rows
-    Region *region              # of a part: where the workers meet before attention, else NULL
-    int worker                  # of a part: whose
 
 ctypedef struct Buffers:
     float *x        # [n, C] the residual stream

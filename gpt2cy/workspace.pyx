@@ -135,8 +135,6 @@ cdef class Workspace:
         self.batch.n_sequences = len(lengths)
         self.batch.last_only = False
         self.batch.parts = NULL
-        self.batch.region = NULL
-        self.batch.worker = 0
         self.batch.sequences = <g2_sequence *>self.take(len(lengths) * sizeof(g2_sequence))
         for i in range(self.batch.n_sequences):
             s = self.batch.sequences + i
@@ -172,7 +170,6 @@ cdef class Workspace:
             part = self.batch.parts + w
             part.batch = self.batch
             part.batch.parts = NULL
-            part.batch.worker = w
             part.batch.n_rows = end - first
             part.batch.sequences = mine
             part.batch.n_sequences = 0

@@ -47,19 +47,59 @@ static inline int64_t g2_take(int64_t *next, int64_t end) {
     return task < end ? task : -1;
 }
 
-/* Returns when n threads, this one among them, have called it; `arrived` starts at 0 and serves once.  What they
- * wrote before is there for all of them.  A long wait means that somebody else has the other's processor: then this one
- * is offered too. */
-static inline void g2_meet(int *arrived, int n) {
-    __atomic_add_fetch(arrived, 1, __ATOMIC_ACQ_REL);
-    for (int pauses = 0; __atomic_load_n(arrived, __ATOMIC_ACQUIRE) < n; pauses++) {
-        if (pauses < G2_PATIENCE) {
-            G2_PAUSE();
-        } else {
-            pauses--;
-            G2_YIELD();
-        }
-    }
+/* One step of waiting.  A long wait means that somebody else has the other's processor: then this one is offered. */
+static inline void g2_wait(int *pauses) {
+    if (*pauses < G2_PATIENCE) ++*pauses, G2_PAUSE();
+    else G2_YIELD();
+}
+
+/* A loop of one thread's that those who wait may help with.  All zero: there is none. */
+typedef struct {
+    int64_t left;   /* tasks that nobody has taken: the last ones of 0 .. n - 1 */
+    int64_t guests; /* threads that take one, or do one they have taken; `n`, `work` and `job` are read by these only */
+    int64_t n;
+    void (*work)(const void *job, int64_t task, float *scratch);
+    const void *job;
+} g2_loop;
+
+static inline int64_t g2_next(g2_loop *loop) {
+    int64_t left = __atomic_load_n(&loop->left, __ATOMIC_ACQUIRE);
+    while (left > 0)
+        if (__atomic_compare_exchange_n(&loop->left, &left, left - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return loop->n - left;
+    return -1;
+}
+
+/* The owner's: all tasks, most of them by itself; returns when the last one is done. */
+static inline void g2_run(g2_loop *loop, void (*work)(const void *, int64_t, float *), const void *job, int64_t n,
+                          float *scratch) {
+    int pauses = 0;
+    loop->n = n, loop->work = work, loop->job = job;
+    __atomic_store_n(&loop->left, n, __ATOMIC_RELEASE);
+    for (int64_t task; (task = g2_next(loop)) >= 0;) work(job, task, scratch);
+    while (__atomic_load_n(&loop->guests, __ATOMIC_ACQUIRE)) g2_wait(&pauses);
+}
+
+/* Another's: one task, if there is one.  A guest is counted before it takes, so that the owner, who sees that nothing
+ * is left, sees it too. */
+static inline int g2_help(g2_loop *loop, float *scratch) {
+    int64_t task;
+    if (__atomic_load_n(&loop->left, __ATOMIC_RELAXED) <= 0) return 0;
+    __atomic_add_fetch(&loop->guests, 1, __ATOMIC_RELAXED);
+    task = g2_next(loop);
+    if (task >= 0) loop->work(loop->job, task, scratch);
+    __atomic_sub_fetch(&loop->guests, 1, __ATOMIC_RELEASE);
+    return task >= 0;
+}
+
+/* A meeting of n threads: each arrives, and goes on when all are there; what they wrote before is there for all of
+ * them.  `arrived` starts at 0 and serves for any number of meetings, one after the other.  The answer of g2_arrive is
+ * what g2_all_there waits for. */
+static inline int g2_arrive(int *arrived, int n) {
+    return (__atomic_fetch_add(arrived, 1, __ATOMIC_ACQ_REL) / n + 1) * n;
+}
+static inline int g2_all_there(const int *arrived, int number) {
+    return __atomic_load_n(arrived, __ATOMIC_ACQUIRE) >= number;
 }
 
 /* Takes what the pointer holds and leaves `with` in its place. */

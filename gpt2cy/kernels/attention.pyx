@@ -24,7 +24,7 @@ from gpt2cy.kernels.table cimport (
     g2_fp_enter,
     g2_fp_leave,
 )
-from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
+from gpt2cy.kernels.threads cimport Region, Work, close_region, open_region, run_tasks, take, workers
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 cdef double APPEND = 32            # so many take as long as putting one key into its block: a line from memory each
@@ -94,7 +94,7 @@ cdef Py_ssize_t tiles_of(const Job *job, const g2_sequence *s) noexcept nogil:
     return (s.n_rows + job.team.table.sliver - 1) // job.team.table.sliver
 
 
-cdef void attend_one(const Job *job, Py_ssize_t task, int worker) noexcept nogil:
+cdef void attend_one(const Job *job, Py_ssize_t task, float *scratch) noexcept nogil:
     """One tile of queries of one head; the last tile, which sees most keys, comes first."""
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t width = job.n_heads * job.head_dim, head, row, part
@@ -117,7 +117,7 @@ cdef void attend_one(const Job *job, Py_ssize_t task, int worker) noexcept nogil
     a.scale = job.scale
     a.out = job.out + (s.row + row) * width + head * job.head_dim
     a.ld_out = width
-    a.scratch = job.scratch + worker * <Py_ssize_t>G2_ATTENTION_SCRATCH
+    a.scratch = scratch
     mode = g2_fp_enter()
     if job.appends:
         g2_append(job.team.table, s, job.qkv, width, job.head_dim, job.layer * s.layer_stride, head, 1, 0, s.n_rows)
@@ -128,7 +128,7 @@ cdef void attend_one(const Job *job, Py_ssize_t task, int worker) noexcept nogil
 cdef void attend_some(const Job *job, int worker) noexcept nogil:
     cdef Py_ssize_t task = take(job.region, worker)
     while task >= 0:
-        attend_one(job, task, worker)
+        attend_one(job, task, job.scratch + worker * <Py_ssize_t>G2_ATTENTION_SCRATCH)
         task = take(job.region, worker)
 
 
@@ -163,8 +163,7 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
             work += APPEND * <double>sequences[i].n_rows * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
     if n == 1:
-        for i in range(n_tasks):
-            attend_one(&job, i, 0)
+        run_tasks(team, <Work>attend_one, &job, n_tasks, scratch)
     else:
         open_region(&region, n, n_tasks)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):

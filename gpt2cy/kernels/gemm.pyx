@@ -24,7 +24,7 @@ Numbers: every element is one chain over k; K is never split over threads; see c
 from cython.parallel cimport prange
 
 from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_expect, g2_fp_enter, g2_fp_leave
-from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
+from gpt2cy.kernels.threads cimport Region, Work, close_region, open_region, run_tasks, take, workers
 
 cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
@@ -100,7 +100,7 @@ cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_s
     return sliver_at(p, (sliver + p.chunk) % p.n_slivers, 0)
 
 
-cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept nogil:
+cdef void multiply_one(const Product *p, Py_ssize_t task, float *tiles) noexcept nogil:
     """One task: its panels against its slivers, all of K."""
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
@@ -116,7 +116,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, int worker) noexcept n
         while k0 < k:
             depth = min(p.k_block, k - k0)
             step = (depth if panel1 - panel0 == 1 else k) * G2_PANEL   # to the block after this one
-            tile = p.tiles + worker * <Py_ssize_t>TILE_FLOATS
+            tile = tiles
             for panel in range(panel0, panel1):
                 b = <const float *>p.w.data + (panel * k + k0) * G2_PANEL
                 for sliver in range(s0, s1):
@@ -149,7 +149,7 @@ cdef void pack_some(const Product *p, int worker) noexcept nogil:
 cdef void multiply_some(const Product *p, int worker) noexcept nogil:
     cdef Py_ssize_t task = take(p.region, worker)
     while task >= 0:
-        multiply_one(p, task, worker)
+        multiply_one(p, task, p.tiles + worker * <Py_ssize_t>TILE_FLOATS)
         task = take(p.region, worker)
 
 
@@ -172,7 +172,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.n_chunks = up(p.n_slivers, p.chunk)
     p.k_block = up(w.k, up(w.k, K_BLOCK))
     p.n_panels = up(w.n, G2_PANEL)
-    p.group = p.n_panels * p.n_chunks // (team.n_threads * TASKS_EACH)
+    p.group = p.n_panels * p.n_chunks // (TASKS_EACH * (team.n_threads if team.region == NULL else team.region.n_workers))
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
     p.n_groups = up(p.n_panels, p.group)
     p.span = 1 if p.slivers == NULL else p.group
@@ -196,8 +196,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
             pack_some(&p, i)
     if n == 1:
-        for i in range(n_tasks):
-            multiply_one(&p, i, 0)
+        run_tasks(team, <Work>multiply_one, &p, n_tasks, p.tiles)
     else:
         open_region(&region, n, n_tasks)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):

@@ -47,6 +47,8 @@ cdef Team team_of(isa, int n_threads) except *:
     team.table = dispatch.current() if isa is None else dispatch.find(isa)
     team.n_threads = n_threads
     team.owned = 0
+    team.region = NULL
+    team.worker = 0
     return team
 
 

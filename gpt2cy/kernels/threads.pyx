@@ -14,6 +14,8 @@ of all proportion calls compute alone for a while, each time for longer, until l
 import math
 import os
 
+from libc.string cimport memset
+
 from gpt2cy import _checks
 from gpt2cy.kernels import host
 
@@ -31,7 +33,11 @@ cdef extern from "guard.h" nogil:
     int g2_write_enter(int *state)
     void g2_write_leave(int *state)
     int64_t g2_take(int64_t *next, int64_t end)
-    void g2_meet(int *arrived, int n)
+    void g2_run(g2_loop *loop, Work work, const void *job, int64_t n, float *scratch)
+    int g2_help(g2_loop *loop, float *scratch)
+    int g2_arrive(int *arrived, int n)
+    int g2_all_there(const int *arrived, int number)
+    void g2_wait(int *pauses)
 
 cdef int chosen = 0        # by set_num_threads; 0: the default
 cdef int quota = MOST      # of the cgroup, rounded up
@@ -69,6 +75,8 @@ cdef void join_team(Team *team) noexcept nogil:
     team.table = dispatch.current()
     team.n_threads = 1
     team.owned = 0
+    team.region = NULL
+    team.worker = 0
     if not alone and count() > 1 and g2_write_enter(&in_use):
         team.owned = 1
         team.n_threads = count()
@@ -99,6 +107,7 @@ cdef void open_region(Region *region, int n_workers, Py_ssize_t n_tasks) noexcep
     for i in range(n_workers):
         region.shares[i].next = n_tasks * i // n_workers
         region.shares[i].end = n_tasks * (i + 1) // n_workers
+        memset(&region.shares[i].loop, 0, sizeof(g2_loop))
 
 
 cdef void note(Region *region, int worker) noexcept nogil:
@@ -132,13 +141,35 @@ cdef bint all_here(const Region *region) noexcept nogil:
     return g2_omp_team() == region.n_workers
 
 
-cdef void meet(Region *region, int worker) noexcept nogil:
-    """Go on when all workers are here."""
-    note(region, worker)
-    g2_meet(&region.arrived, region.n_workers)
-    if worker == 0:
-        region.waited = g2_now() - region.last
-        region.last += region.waited
+cdef void run_tasks(const Team *team, Work work, const void *job, Py_ssize_t n_tasks, float *scratch) noexcept nogil:
+    """All tasks of a loop of one thread's; workers who wait at a meeting help."""
+    cdef Py_ssize_t task
+    if team.region != NULL and n_tasks > 1:
+        g2_run(&team.region.shares[team.worker].loop, work, job, n_tasks, scratch)
+    else:
+        for task in range(n_tasks):
+            work(job, task, scratch)
+
+
+cdef void meet(const Team *team, float *scratch) noexcept nogil:
+    """Go on when all workers are here; until then help those who are not."""
+    cdef Region *region = team.region
+    cdef int i, n = region.n_workers, pauses = 0, helped
+    cdef int number = g2_arrive(&region.arrived, n)
+    cdef double since
+    note(region, team.worker)
+    since = region.last
+    while not g2_all_there(&region.arrived, number):
+        helped = 0
+        for i in range(1, n):
+            helped += g2_help(&region.shares[(team.worker + i) % n].loop, scratch)
+        if not helped:
+            g2_wait(&pauses)
+        elif team.worker == 0:
+            since = g2_now()
+    if team.worker == 0:
+        region.last = g2_now()
+        region.waited = max(region.waited, region.last - since)
 
 
 cdef void close_region(const Region *region) noexcept nogil:

@@ -102,14 +102,14 @@ cdef class Attention:
                   const Tap *tap) noexcept nogil:
         """x (+)= c_proj(heads(c_attn(narrow))); appends to the blocks; wide and narrow are overwritten."""
         cdef Py_ssize_t n = batch.n_rows, width = self.c_proj.in_features
-        cdef bint together = (batch.region == NULL and not (batch.last_only and n > batch.n_sequences)
+        cdef bint together = (team.region == NULL and not (batch.last_only and n > batch.n_sequences)
                               and kernel.may_append(team, batch.sequences, batch.n_sequences, self.head_dim))
         self.c_attn.run(team, b.narrow, n, G2_LINEAR, NULL, b.wide, NULL, b.scratch)
         show(tap, QKV, <int>layer, b.wide, n, 3 * width)
         if not together:
             kernel.append(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer)
-        if batch.region != NULL:   # others have put theirs in
-            meet(batch.region, batch.worker)
+        if team.region != NULL:   # others have put theirs in
+            meet(team, b.scratch)
         if batch.last_only and n > batch.n_sequences:
             keep_last(batch)
         kernel.attend(team, batch.sequences, batch.n_sequences, b.wide, self.n_heads, self.head_dim, layer, self.scale,

@@ -14,7 +14,7 @@ import numpy as np
 from cython.parallel cimport prange
 from libc.string cimport memcpy
 
-from gpt2cy.kernels.threads cimport all_here, close_region, note, open_region, workers
+from gpt2cy.kernels.threads cimport all_here, close_region, meet, note, open_region, workers
 from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
 from gpt2cy.layers.linear cimport arena_alone
@@ -106,15 +106,16 @@ cdef class Block:
     cdef void run_part(self, const Team *team, Batch *batch, Buffers *b, Region *region, int worker,
                        const Tap *tap) noexcept nogil:
         """The tap, which changes nothing, sees the part of the thread that called."""
-        cdef Team alone = Team(team.table, 1, 0)
+        cdef Team alone = Team(team.table, 1, 0, NULL, worker)
         cdef Part *part = batch.parts + worker
         note(region, worker)
         if all_here(region):
-            part.batch.region = region
+            alone.region = region
             self.run_rows(&alone, &part.batch, &part.buffers, tap if worker == 0 else NULL)
+            meet(&alone, part.buffers.scratch)
         elif worker == 0:   # OpenMP has given fewer threads than it was asked for
             self.run_rows(&alone, batch, b, tap)
-        note(region, worker)
+            note(region, worker)
 
     cdef void run_rows(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
         cdef Py_ssize_t n = batch.n_rows, width = self.ln_1.n_embd
