@@ -8,7 +8,9 @@
  *
  * Numbers: an element is fma(a[k-1], b[k-1], .. fma(a[0], b[0], 0)), whatever the tile's shape.
  * A tile is up to G2_TILE_ROWS rows by G2_TILE_WIDTH vectors, which fills the registers of its
- * instruction set.  The panel is 32 columns on all of them, so a narrow tile takes it in parts.
+ * instruction set.  The panel is 32 columns on all of them, so a narrow tile takes it in passes.
+ * G2_TILE_STEPS of k make one turn of the loop: where vectors are short, its two jumps and its counting cost
+ * as much as some of the arithmetic, and most where another thread shares the core.
  * The shape of the loop: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
  * Multiplication" (2008), and the micro-kernels of BLIS. */
 
@@ -16,43 +18,69 @@
 #define REST const float *b, int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, \
              int64_t stride
 
-/* `rows` and, where it can be, `rs` are constants at each call, so the two inner loops vanish and `sum`
- * becomes registers.  Its bounds are constants too: a variable-length array stays in memory. */
-INLINE void tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
-    vf sum[G2_TILE_ROWS][G2_TILE_WIDTH];
+/* Element [i, u] of a.  Where a turn has several steps, rows 3 to 5 have a pointer of their own, `lower`, since x86's
+ * addresses are a pointer and 0, 1 or 2 strides; and OPAQUE keeps the compiler from knowing the stride, or it would have
+ * a sum of its own for each row and step, of which most do not fit the registers. */
+#define LEFT(i, u) (steps > 1 && (i) >= 3 ? lower[((i) - 3) * rs + (u) * ks] : a[(i) * rs + (u) * ks])
+#define OPAQUE(stride) do { if (steps > 1 && !__builtin_constant_p(stride)) __asm__("" : "+r"(stride)); } while (0)
+
+/* One step of k, u after the one where a and b stand. */
+#define STEP(u)                                                                                     \
+    do {                                                                                            \
+        vf row[G2_PANEL / G2_VL];                                                                   \
+        UNROLL for (int j = 0; j < width; j++) row[j] = v_load(b + (u) * ldb + j * G2_VL);          \
+        UNROLL for (int i = 0; i < rows; i++) {                                                     \
+            vf left = v_splat(LEFT(i, u));                                                          \
+            UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);      \
+        }                                                                                           \
+    } while (0)
+
+/* Columns of `width` vectors.  `rows`, `width`, `steps` and, where it can be, `rs` or `ks` are constants at each call,
+ * so the inner loops vanish and `sum` becomes registers; its bounds are constants too: a variable-length array stays
+ * in memory. */
+INLINE void tile(const int rows, const int width, const int steps, int64_t k, int64_t diagonal, const float *a,
+                 int64_t rs, int64_t ks, REST) {
+    vf sum[G2_TILE_ROWS][G2_PANEL / G2_VL];
+    const float *lower = a + 3 * rs;
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++)
+        UNROLL for (int j = 0; j < width; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
-    for (; k > 0; k--, a += ks, b += ldb) {
-        vf row[G2_TILE_WIDTH];
+    for (; k >= steps; k -= steps, a += steps * ks, lower += steps * ks, b += steps * ldb) {
         if (ahead) {
-            __builtin_prefetch(ahead, 0, 3), __builtin_prefetch(ahead + G2_LINE, 0, 3);
+            __builtin_prefetch(ahead, 0, 3);
+            if (stride > G2_LINE) __builtin_prefetch(ahead + G2_LINE, 0, 3);
+            if (stride > 2 * G2_LINE) __builtin_prefetch(ahead + 2 * G2_LINE, 0, 3);
             ahead += stride;
         }
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + j * G2_VL);
-        UNROLL for (int i = 0; i < rows; i++) {
-            vf left = v_splat(a[i * rs]);
-            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
-        }
+        OPAQUE(rs);
+        UNROLL for (int u = 0; u < steps; u++) STEP(u);
     }
+    for (; k > 0; k--, a += ks, lower += ks, b += ldb) STEP(0);
     UNROLL for (int p = 0; p < rows - 1; p++) /* row i takes part in the first i of these */
         if (p < diagonal) {
-            vf row[G2_TILE_WIDTH];
-            UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) row[j] = v_load(b + p * ldb + j * G2_VL);
+            vf row[G2_PANEL / G2_VL];
+            UNROLL for (int j = 0; j < width; j++) row[j] = v_load(b + p * ldb + j * G2_VL);
             UNROLL for (int i = 0; i < rows; i++)
                 if (i > p) {
-                    vf left = v_splat(a[i * rs + p * ks]);
-                    UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
+                    vf left = v_splat(LEFT(i, p));
+                    UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(left, row[j], sum[i][j]);
                 }
         }
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int j = 0; j < G2_TILE_WIDTH; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
+        UNROLL for (int j = 0; j < width; j++) v_store(c + i * ldc + j * G2_VL, sum[i][j]);
 }
 
-/* All 32 columns, as many at a time as the registers take. */
+/* All 32 columns: few rows at once, in the registers that more rows would take, as each number of b is then read from
+ * memory for little work; else as many at a time as the registers take. */
 INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
-    for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL)
-        tile(rows, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc, accumulate, col ? NULL : ahead, stride);
+    if (rows <= G2_WIDE_ROWS)
+        tile(rows, G2_PANEL / G2_VL, 1, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
+    else
+        for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL) {
+            tile(rows, G2_TILE_WIDTH, G2_TILE_STEPS, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc, accumulate,
+                 ahead, stride);
+            if (ahead) ahead += k / G2_TILE_STEPS * stride;
+        }
 }
 
 #if G2_TILE_ROWS == 14
@@ -63,13 +91,13 @@ INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float 
 #define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #endif
 
-/* One function a row count and a way of reading `a`: rs = 1 (a sliver) known to the compiler, any other not. */
+/* One function a row count and a way of reading `a`: a sliver, or rows where they are. */
 #define TILE_FUNCTIONS(ROWS)                                                                        \
     FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, REST) {                      \
-        panel_tile(ROWS, k, 0, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                           \
+        panel_tile(ROWS, k, 0, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                \
     }                                                                                               \
-    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, int64_t ks, REST) {         \
-        panel_tile(ROWS, k, 0, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);                          \
+    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                     \
+        panel_tile(ROWS, k, 0, a, rs, 1, b, ldb, c, ldc, accumulate, ahead, stride);                \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
@@ -77,7 +105,7 @@ FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs,
 #define SLIVER(ROWS) \
     case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define STRIDED(ROWS) \
-    case ROWS: strided_##ROWS(k, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
+    case ROWS: strided_##ROWS(k, a, rs, b, ldb, c, ldc, accumulate, ahead, stride); return;
     if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
     else switch (m) { EACH_ROW_COUNT(STRIDED) }
 }

@@ -114,11 +114,14 @@ typedef struct g2_table {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
     int sliver;   /* rows of the register tile that fills the registers */
+    int wide;     /* tiles of up to so many rows go through a panel once, others `passes` times, */
+    int passes;
+    int steps;    /* `steps` of k in a turn of their loop; in those it is 1 */
 
     /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
-     * `accumulate`, at c.  a[i, p] is a[i rs + p ks]; 1 <= m <= sliver; 32 floats are readable in
-     * each of b's k rows.  Where `ahead` is not NULL, each step of k prefetches the two cache lines there
-     * and moves it on by `stride` floats. */
+     * `accumulate`, at c.  a[i, p] is a[i rs + p ks], where rs or ks is 1; 1 <= m <= sliver; 32 floats are
+     * readable in each of b's k rows.  Where `ahead` is not NULL, each turn of the loop prefetches the cache
+     * lines of the `stride` <= 48 floats there and moves it on by as many. */
     void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                       int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, int64_t stride);
     /* b[p ldb + i] = a[i lda + p] for i < h, p < k.  Nothing else is written; ldb >= h. */

@@ -15,7 +15,7 @@ have just been written by the other core, and the copy waits for every line.  Su
 blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
 
 Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
-multiplied, the block after it is fetched, evenly over the time of the first two slivers (docs/kernels.md).
+multiplied, the block after it is fetched, evenly over the time of the first slivers (docs/kernels.md).
 For that to be the right block, a worker's tasks follow each other in memory: each has an equal share of
 them, and takes from the others' when its own is done.
 
@@ -23,11 +23,12 @@ Numbers: every element is one chain over k; K is never split over threads; see c
 """
 from cython.parallel cimport prange
 
-from gpt2cy.kernels.table cimport G2_LINE, G2_MAX_ROWS, G2_PANEL, fp_mode, g2_expect, g2_fp_enter, g2_fp_leave
+from gpt2cy.kernels.table cimport G2_MAX_ROWS, G2_PANEL, fp_mode, g2_expect, g2_fp_enter, g2_fp_leave, g2_table
 from gpt2cy.kernels.threads cimport Region, Work, close_region, open_region, run_tasks, take, workers
 
 cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
+    FETCHING = 3          # slivers that share in fetching a block
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     CHUNK_ROWS = 168      # rows of a task
     GROUP_PANELS = 8      # most panels of a task
@@ -51,6 +52,11 @@ cdef struct Product:
     Py_ssize_t n_panels, group, n_groups    # panels; panels of a task; tasks one after the other
     Py_ssize_t k_block, span   # K of a block; panels that take turns within a block
     Region *region
+
+
+cdef struct Ahead:             # see gemm_tile in csrc/table.h
+    const float *start
+    Py_ssize_t stride
 
 
 cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
@@ -80,24 +86,28 @@ cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
     p.team.table.transpose(p.a + row * p.lda, p.lda, height, p.w.k, <float *>sliver_at(p, sliver, 0), height)
 
 
-cdef const float *fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t step, const float *b,
-                        Py_ssize_t nth, bint last_panel) noexcept nogil:
-    """What the nth sliver of a block fetches meanwhile, up to a cache line a step; NULL: nothing.
+cdef Ahead fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t height, Py_ssize_t step,
+                 const float *b, Py_ssize_t nth, Py_ssize_t n, bint last_panel) noexcept nogil:
+    """What the nth of a task's n slivers fetches meanwhile.
 
-    One sliver alone: its panel, some way on.  Of several, the first two: the panels' block after this one, half
-    of it each.  The others, where the slivers do not stay in the cache and the last panel passes: themselves, as
-    they will be needed after it.
+    One sliver alone, that goes through its panel once: the panel, some way on.  Else the first slivers, the panels'
+    block after this one, a share each.  The others, where the slivers do not stay in the cache and the last panel
+    passes: themselves, as they will be needed after it.
     """
+    cdef const g2_table *table = p.team.table
     cdef Py_ssize_t depth = min(p.k_block, p.w.k - k0)
-    if p.n_slivers == 1:
-        return b + AHEAD_ROWS * G2_PANEL
-    if nth < 2:
-        return b + step + nth * depth * G2_LINE
+    cdef Py_ssize_t passes = 1 if height <= table.wide else table.passes
+    cdef Py_ssize_t steps = 1 if height <= table.wide else table.steps
+    if p.n_slivers == 1 and passes == 1:
+        return Ahead(b + AHEAD_ROWS * G2_PANEL, G2_PANEL)
+    n = min(n, <Py_ssize_t>FETCHING)
+    if nth < n:
+        return Ahead(b + step + depth * G2_PANEL * nth // n, up(G2_PANEL * steps, n * passes))
     if not last_panel or p.slivers == NULL:
-        return NULL
+        return Ahead(NULL, 0)
     if k0 + depth < p.w.k:
-        return sliver_at(p, sliver, k0 + depth)
-    return sliver_at(p, (sliver + p.chunk) % p.n_slivers, 0)
+        return Ahead(sliver_at(p, sliver, k0 + depth), up(height * steps, passes))
+    return Ahead(sliver_at(p, (sliver + p.chunk) % p.n_slivers, 0), up(height * steps, passes))
 
 
 cdef void multiply_one(const Product *p, Py_ssize_t task, float *tiles) noexcept nogil:
@@ -105,7 +115,7 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, float *tiles) noexcept
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
     cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height, step
-    cdef Py_ssize_t stride = G2_PANEL if s1 - s0 == 1 else G2_LINE
+    cdef Ahead ahead
     cdef const float *b
     cdef float *tile
     cdef bint packed = p.slivers != NULL
@@ -124,10 +134,10 @@ cdef void multiply_one(const Product *p, Py_ssize_t task, float *tiles) noexcept
                     height = first_row(p, sliver + 1) - row
                     if k0 + depth == k:
                         g2_expect(p.e, height, row, panel * G2_PANEL)
+                    ahead = fetch(p, k0, sliver, height, step, b, sliver - s0, s1 - s0, panel == panel1 - 1)
                     p.team.table.gemm_tile(height, depth, sliver_at(p, sliver, k0),
                                            1 if packed else p.lda, height if packed else 1, b, G2_PANEL,
-                                           tile, G2_PANEL, k0 > 0,
-                                           fetch(p, k0, sliver, step, b, sliver - s0, panel == panel1 - 1), stride)
+                                           tile, G2_PANEL, k0 > 0, ahead.start, ahead.stride)
                     if k0 + depth == k:
                         p.team.table.gemm_epilogue(p.e, tile, height,
                                                    min(<Py_ssize_t>G2_PANEL, p.w.n - panel * G2_PANEL),
@@ -155,7 +165,7 @@ cdef void multiply_some(const Product *p, int worker) noexcept nogil:
 
 cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
                const g2_packed *w, const g2_epilogue *e, float *scratch) noexcept nogil:
-    cdef Py_ssize_t most = team.table.sliver
+    cdef Py_ssize_t most = team.table.sliver, n_workers
     p.team = team
     p.a = a
     p.lda = lda
@@ -172,7 +182,8 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.n_chunks = up(p.n_slivers, p.chunk)
     p.k_block = up(w.k, up(w.k, K_BLOCK))
     p.n_panels = up(w.n, G2_PANEL)
-    p.group = p.n_panels * p.n_chunks // (TASKS_EACH * (team.n_threads if team.region == NULL else team.region.n_workers))
+    n_workers = team.n_threads if team.region == NULL else team.region.n_workers   # or those who may help
+    p.group = p.n_panels * p.n_chunks // (n_workers * TASKS_EACH)
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
     p.n_groups = up(p.n_panels, p.group)
     p.span = 1 if p.slivers == NULL else p.group

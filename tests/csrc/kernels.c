@@ -62,7 +62,7 @@ static void gemm_tile(void) {
     for (int behind = 0; behind < 2; behind++)
         for (int64_t m = 1; m <= table->sliver; m++)
             for (int64_t k = 1; k <= 40; k = k < 5 ? k + 1 : k * 2 + 1)
-                for (int way = 0; way < 3; way++) { /* sliver, attention weights, any strides */
+                for (int way = 0; way < 3; way++) { /* sliver, attention weights, rows */
                     int64_t rs = way == 0 ? 1 : way == 1 ? G2_BLOCK : k + 3, ks = way == 0 ? m : 1;
                     int64_t na = (m - 1) * rs + (k - 1) * ks + 1, nb = k * G2_PANEL, nc = m * G2_PANEL;
                     float *a = filled(na, behind), *b = filled(nb, behind);
