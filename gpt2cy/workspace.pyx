@@ -51,8 +51,8 @@ cdef Py_ssize_t scratch_floats(const Team *team, Py_ssize_t n, Py_ssize_t deepes
 cdef bint divides(const Team *team, Py_ssize_t n, Py_ssize_t width, Py_ssize_t inner) noexcept nogil:
     """Whether workers do better with rows of their own than with a share of each product.
 
-    A row of one's own stays in one's own cache from the first norm to the last sum, and there is one meeting
-    a block instead of one a kernel; but every worker reads all the weights.
+    A row of one's own stays in one's own cache from the first norm to the last sum, and there are two
+    meetings a block instead of one a kernel; but every worker reads all the weights.
     """
     cdef Py_ssize_t each = n // team.n_threads
     cdef double weights = (4.0 * width + 2.0 * inner) * width * sizeof(float)

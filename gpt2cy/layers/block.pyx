@@ -3,7 +3,7 @@
 
 Two ways to share that out, of the same bits.  With few rows all workers share each product's columns: a weight is
 read by one of them.  With more, each worker takes rows of its own through the whole block (Workspace.divide):
-they stay in its caches, and all meet once, when everybody's keys and values are there.
+they stay in its caches.  All meet when everybody's keys and values are there, and at the end; who is early helps.
 
     b.x       [n, C]                the residual stream, read and written
     b.narrow  [n, C]                ln_1(x), heads, ln_2(x)
@@ -95,7 +95,7 @@ cdef class Block:
             self.run_rows(team, batch, b, tap)
 
     cdef void run_parts(self, const Team *team, Batch *batch, Buffers *b, const Tap *tap) noexcept nogil:
-        """Each worker its rows, from ln_1 to the last sum; they meet when all keys and values are in their blocks."""
+        """Each worker its rows, from ln_1 to the last sum."""
         cdef Region region
         cdef int i, n = team.n_threads
         open_region(&region, n, 0)
