@@ -30,7 +30,7 @@ cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
     FETCHING = 3          # slivers that share in fetching a block
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
-    CHUNK_ROWS = 168      # rows of a task
+    CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole
     TASKS_EACH = 4        # at least this many tasks a thread, so that a slow core holds nobody up
