@@ -33,7 +33,7 @@ cdef enum:
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole
-    TASKS_EACH = 4        # at least this many tasks a thread, so that a slow core holds nobody up
+    TASKS_EACH = 16       # at least this many tasks a thread, so that a slow core holds nobody up
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
 cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one core
