@@ -65,21 +65,28 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
     }
 }
 
+/* So few queries wait for memory: a block's values are fetched while its keys are read, then the next block's keys. */
+enum { FETCHING_QUERIES = G2_WIDE_ROWS < 3 ? G2_WIDE_ROWS : 3 };
+
 /* out[rows, 32] += weights[rows, k] values, then along the diagonal: see `tile` in gemm.inc.h. */
 #define VALUES_FUNCTION(ROWS)                                                                                \
     FUNCTION void values_##ROWS(int64_t k, int64_t diagonal, const float *weights, const float *values,      \
-                                int64_t head_dim, float *out, int64_t ld_out, int accumulate) {              \
-        panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, head_dim, out, ld_out, accumulate, NULL, \
-                   0);                                                                                       \
+                                int64_t head_dim, float *out, int64_t ld_out, int accumulate,                \
+                                const float *ahead) {                                                        \
+        panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, head_dim, out, ld_out, accumulate,       \
+                   ROWS <= FETCHING_QUERIES ? ahead : NULL, G2_PANEL);                                       \
     }
 EACH_ROW_COUNT(VALUES_FUNCTION)
 
 /* out[n, head_dim] += weights values, panel by panel: `all` keys that every query sees, then `diagonal`
  * more, the first of which the first query does not see, the second the first two, and so on. */
 INLINE void add_values(int64_t n, int64_t all, int64_t diagonal, const float *weights, const float *values,
-                       int64_t head_dim, float *out, int64_t ld_out, int accumulate) {
-#define VALUES(ROWS) \
-    case ROWS: values_##ROWS(all, diagonal, weights, values + col, head_dim, out + col, ld_out, accumulate); break;
+                       int64_t head_dim, float *out, int64_t ld_out, int accumulate, const float *ahead) {
+#define VALUES(ROWS)                                                                                              \
+    case ROWS:                                                                                                    \
+        values_##ROWS(all, diagonal, weights, values + col, head_dim, out + col, ld_out, accumulate,              \
+                      ahead ? ahead + col * G2_BLOCK : NULL);                                                     \
+        break;
     for (int64_t col = 0; col < head_dim; col += G2_PANEL)
         switch (n) { EACH_ROW_COUNT(VALUES) }
 }
@@ -101,7 +108,8 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
         int64_t unseen = all < 1 ? 1 - all : 0; /* queries that stand before this block */
 
         for (int64_t key = 0; key < last; key += G2_PANEL)
-            NAMED(gemm_tile)(n, head_dim, a->q, a->ld_q, 1, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0, NULL, 0);
+            NAMED(gemm_tile)(n, head_dim, a->q, a->ld_q, 1, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0,
+                             n <= FETCHING_QUERIES ? values + key * head_dim : NULL, G2_PANEL);
         if (all < 1) all = 1; /* of those that see any */
         if (all == G2_BLOCK)
             weigh(1, n, all, scores, a->scale, start == 0, m, l, out, ld_out);
@@ -109,7 +117,8 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
             weigh(0, n - unseen, all, scores + unseen * G2_BLOCK, a->scale, start == 0, m + unseen, l + unseen,
                   out + unseen * ld_out, ld_out);
         add_values(n - unseen, all, last - all, scores + unseen * G2_BLOCK, values, head_dim, out + unseen * ld_out,
-                   ld_out, start > 0);
+                   ld_out, start > 0,
+                   start + G2_BLOCK < a->position + n ? a->blocks[start / G2_BLOCK + 1] + a->keys : NULL);
     }
     for (int64_t i = 0; i < n; i++) {
         float *y = a->out + i * a->ld_out;

@@ -9,8 +9,8 @@
  * Numbers: an element is fma(a[k-1], b[k-1], .. fma(a[0], b[0], 0)), whatever the tile's shape.
  * A tile is up to G2_TILE_ROWS rows by G2_TILE_WIDTH vectors, which fills the registers of its
  * instruction set.  The panel is 32 columns on all of them, so a narrow tile takes it in passes.
- * G2_TILE_STEPS of k make one turn of the loop: where vectors are short, its two jumps and its counting cost
- * as much as some of the arithmetic, and most where another thread shares the core.
+ * G2_TILE_STEPS of k make one turn of the loop: with AVX2 its two jumps and its counting cost as much as some of the
+ * arithmetic, and most where another thread shares the core.  (`base` would need more moves between registers.)
  * The shape of the loop: K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
  * Multiplication" (2008), and the micro-kernels of BLIS. */
 

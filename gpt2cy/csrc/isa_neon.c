@@ -5,7 +5,7 @@
 #define G2_VL 4
 #define G2_TILE_ROWS 6
 #define G2_TILE_WIDTH 4
-#define G2_TILE_STEPS 3
+#define G2_TILE_STEPS 1
 #define G2_WIDE_ROWS 3
 #define G2_FUSED 1
 #include "isa.inc.h"
