@@ -12,6 +12,7 @@ Numbers: csrc/attention.inc.h.
 from cython.parallel cimport prange
 
 from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
 
 from gpt2cy.kernels.table cimport (
     G2_ATTENTION_SCRATCH,
@@ -24,7 +25,7 @@ from gpt2cy.kernels.table cimport (
     g2_fp_enter,
     g2_fp_leave,
 )
-from gpt2cy.kernels.threads cimport Region, Work, close_region, open_region, run_tasks, take, workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, run_tasks, take, workers
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 cdef double APPEND = 32            # so many take as long as putting one key into its block: a line from memory each
@@ -94,8 +95,9 @@ cdef Py_ssize_t tiles_of(const Job *job, const g2_sequence *s) noexcept nogil:
     return (s.n_rows + job.team.table.sliver - 1) // job.team.table.sliver
 
 
-cdef void attend_one(const Job *job, Py_ssize_t task, float *scratch) noexcept nogil:
+cdef void attend_one(const void *what, int64_t task, float *scratch) noexcept nogil:
     """One tile of queries of one head; the last tile, which sees most keys, comes first."""
+    cdef const Job *job = <const Job *>what
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t width = job.n_heads * job.head_dim, head, row, part
     cdef g2_attention a
@@ -163,7 +165,7 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
             work += APPEND * <double>sequences[i].n_rows * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
     if n == 1:
-        run_tasks(team, <Work>attend_one, &job, n_tasks, scratch)
+        run_tasks(team, attend_one, &job, n_tasks, scratch)
     else:
         open_region(&region, n, n_tasks)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):

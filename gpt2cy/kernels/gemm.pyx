@@ -22,9 +22,10 @@ them, and takes from the others' when its own is done.
 Numbers: every element is one chain over k; K is never split over threads; see csrc/gemm.inc.h.
 """
 from cython.parallel cimport prange
+from libc.stdint cimport int64_t
 
 from gpt2cy.kernels.table cimport G2_MAX_ROWS, G2_PANEL, fp_mode, g2_expect, g2_fp_enter, g2_fp_leave, g2_table
-from gpt2cy.kernels.threads cimport Region, Work, close_region, open_region, run_tasks, take, workers
+from gpt2cy.kernels.threads cimport Region, close_region, open_region, run_tasks, take, workers
 
 cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
@@ -90,10 +91,10 @@ cdef Ahead fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t 
                  const float *b, Py_ssize_t nth, Py_ssize_t n, bint last_panel) noexcept nogil:
     """What the nth of a task's n slivers fetches meanwhile.
 
-    One sliver alone, that goes through its panel once: the panel, some way on; but nothing where it has few rows, as
-    with AVX2, for which what the processor fetches by itself is enough (one row: 0.90 of the time).  Else the first
-    slivers, the panels' block after this one, a share each.  The others, where the slivers do not stay in the cache and the last panel
-    passes: themselves, as they will be needed after it.
+    One sliver alone, that goes through its panel once: the panel, some way on; but nothing with short vectors, as such
+    a sliver has few rows then, for which what the processor fetches by itself is enough.  Else the first slivers, the
+    panels' block after this one, a share each.  The others, where the slivers do not stay in the cache and the last
+    panel passes: themselves, as they will be needed after it.
     """
     cdef const g2_table *table = p.team.table
     cdef Py_ssize_t depth = min(p.k_block, p.w.k - k0)
@@ -111,8 +112,9 @@ cdef Ahead fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t 
     return Ahead(sliver_at(p, (sliver + p.chunk) % p.n_slivers, 0), up(height * steps, passes))
 
 
-cdef void multiply_one(const Product *p, Py_ssize_t task, float *tiles) noexcept nogil:
+cdef void multiply_one(const void *product, int64_t task, float *tiles) noexcept nogil:
     """One task: its panels against its slivers, all of K."""
+    cdef const Product *p = <const Product *>product
     cdef Py_ssize_t s0 = task % p.n_chunks * p.chunk, s1 = min(s0 + p.chunk, p.n_slivers)
     cdef Py_ssize_t g0 = task // p.n_chunks * p.group, g1 = min(g0 + p.group, p.n_panels)
     cdef Py_ssize_t k = p.w.k, k0, depth, panel, panel0 = g0, panel1, sliver, row, height, step
@@ -208,7 +210,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
             pack_some(&p, i)
     if n == 1:
-        run_tasks(team, <Work>multiply_one, &p, n_tasks, p.tiles)
+        run_tasks(team, multiply_one, &p, n_tasks, p.tiles)
     else:
         open_region(&region, n, n_tasks)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
