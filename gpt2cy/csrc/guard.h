@@ -49,8 +49,12 @@ static inline int64_t g2_take(int64_t *next, int64_t end) {
 
 /* One step of waiting.  A long wait means that somebody else has the other's processor: then this one is offered. */
 static inline void g2_wait(int *pauses) {
-    if (*pauses < G2_PATIENCE) ++*pauses, G2_PAUSE();
-    else G2_YIELD();
+    if (*pauses < G2_PATIENCE) {
+        ++*pauses;
+        G2_PAUSE();
+    } else {
+        G2_YIELD();
+    }
 }
 
 /* A loop of one thread's that those who wait may help with.  All zero: there is none. */
