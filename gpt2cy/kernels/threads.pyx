@@ -156,9 +156,10 @@ cdef void meet(const Team *team, float *scratch) noexcept nogil:
     cdef Region *region = team.region
     cdef int i, n = region.n_workers, pauses = 0, helped
     cdef int number = g2_arrive(&region.arrived, n)
-    cdef double since
+    cdef double since = 0
     note(region, team.worker)
-    since = region.last
+    if team.worker == 0:
+        since = region.last
     while not g2_all_there(&region.arrived, number):
         helped = 0
         for i in range(1, n):
