@@ -2,7 +2,8 @@
  *
  * Who writes what, as the Cython drivers share it out (kernels/gemm.pyx, kernels/attention.pyx), with plain
  * threads, so that a race detector understands the locks: built with -fsanitize=thread, or run under helgrind.
- * Tasks are taken from a counter; results are compared with one thread's; then threads help each other and meet. Prints "N passed, M failed". */
+ * Tasks are taken from a counter; results are compared with one thread's; then threads help each other and meet.
+ * Prints "N passed, M failed". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ static float *attention(int threads) {
 
 /* ---- meetings: each thread has loops of its own, and helps with the others' until all are there */
 enum { ROUNDS = 40, LOOPS = 3, TASKS = 9 };
-typedef struct { int thread, factor, input, result[TASKS]; } job;
+typedef struct { int factor, input, result[TASKS]; } job;
 static g2_loop loops[THREADS];
 static job jobs[THREADS];
 static int arrived, missed;
