@@ -12,7 +12,7 @@ import pytest
 
 import gpt2cy
 from gpt2cy import cli, plan
-from gpt2cy.inspection import machine, work
+from gpt2cy.inspection import machine, profiling, work
 from gpt2cy.kernels import host
 
 MIB = 1 << 20
@@ -199,41 +199,39 @@ def test_absurd_sizes_are_planned_in_the_memory_of_small_ones(sizes, batch, monk
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "batch", "length"), [("tiny", 1, 64), ("medium", 2, 100)])
 def test_expected_times_come_true(preset, batch, length):
-    """Within 30 %: the median of several plans, each beside a measurement; a machine has others to serve."""
+    """Within 30 %. A plan is of a machine with nobody else, so is the time it is held against.
+
+    A core that is shared may run at two speeds, each for tenths of a second: plans and passes take turns, and
+    the best of either counts.
+    """
     config = gpt2cy.GPTConfig.preset(preset)
     model = gpt2cy.GPT(config, seed=0)
     tokens = np.arange(batch * length).reshape(batch, length) % config.vocab_size
     cache = model.new_cache(batch)
-    ratios = []
-    for _ in range(5):
-        forward, decode = plan.expect(config, batch, length, seconds=0.2)
-        model.next_logits(tokens, cache)
-        found = [
-            forward.seconds / median_time(model, tokens),
-            decode.seconds / next_token(model, tokens, cache),
-        ]
-        ratios.append(found)
-        cache.reset()
-    both = [statistics.median(column) for column in zip(*ratios, strict=True)]
+    model.next_logits(tokens, cache)
+
+    def next_token():
+        cache.truncate(length - 1)
+        model(tokens[:, -1:], cache)
+
+    expected, measured = [], []
+    for _ in range(12):
+        expected.append([one.seconds for one in plan.expect(config, batch, length, seconds=0.1)])
+        measured.append([passes(lambda: model(tokens), 0.1), passes(next_token, 0.1)])
+    (forward, decode), (forward_took, decode_took) = np.min(expected, axis=0), np.min(measured, axis=0)
+    ratios = forward / forward_took, decode / decode_took
     print(
-        f"{preset}, {batch} x {length}: expected / measured: forward {both[0]:.2f}, next token {both[1]:.2f}"
+        f"{preset}, {batch} x {length}: expected / measured: "
+        f"forward {ratios[0]:.2f}, next token {ratios[1]:.2f}"
     )
-    assert all(0.7 <= ratio <= 1.3 for ratio in both)
+    assert all(0.7 <= ratio <= 1.3 for ratio in ratios)
 
 
-def median_time(model, tokens):
-    return statistics.median(once(lambda: model(tokens)) for _ in range(9))
-
-
-def next_token(model, tokens, cache):
-    past, times = tokens.shape[1] - 1, []
-    for _ in range(9):
-        cache.truncate(past)
-        times.append(once(lambda: model(tokens[:, -1:], cache)))
-    return statistics.median(times)
-
-
-def once(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def passes(call, seconds):
+    """Seconds of a call, the mean of the fastest quarter of those made in `seconds`; three at least."""
+    times, begin = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.fmean(profiling.fastest_quarter(sorted(times)))
