@@ -38,15 +38,15 @@
 /* Columns of `width` vectors.  `rows`, `width`, `steps` and, where it can be, `rs` or `ks` are constants at each call,
  * so the inner loops vanish and `sum` becomes registers; its bounds are constants too: a variable-length array stays
  * in memory. */
-INLINE void tile(const int rows, const int width, const int steps, int64_t k, int64_t diagonal, const float *a,
-                 int64_t rs, int64_t ks, REST) {
+INLINE void tile(const int rows, const int width, const int steps, const int fetching, int64_t k, int64_t diagonal,
+                 const float *a, int64_t rs, int64_t ks, REST) {
     vf sum[G2_TILE_ROWS][G2_PANEL / G2_VL];
     const float *lower = a + 3 * rs;
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < width; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
     for (; k >= steps; k -= steps, a += steps * ks, lower += steps * ks, b += steps * ldb) {
-        if (ahead) {
+        if (fetching) {
             __builtin_prefetch(ahead, 0, 3);
             if (stride > G2_LINE) __builtin_prefetch(ahead + G2_LINE, 0, 3);
             if (stride > 2 * G2_LINE) __builtin_prefetch(ahead + 2 * G2_LINE, 0, 3);
@@ -72,15 +72,21 @@ INLINE void tile(const int rows, const int width, const int steps, int64_t k, in
 
 /* All 32 columns: few rows at once, in the registers that more rows would take, as each number of b is then read from
  * memory for little work; else as many at a time as the registers take. */
-INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
+INLINE void columns(const int rows, const int fetching, int64_t k, int64_t diagonal, const float *a, int64_t rs,
+                    int64_t ks, REST) {
     if (rows <= G2_WIDE_ROWS)
-        tile(rows, G2_PANEL / G2_VL, 1, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
+        tile(rows, G2_PANEL / G2_VL, 1, fetching, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
     else
         for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL) {
-            tile(rows, G2_TILE_WIDTH, G2_TILE_STEPS, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc, accumulate,
-                 ahead, stride);
-            if (ahead) ahead += k / G2_TILE_STEPS * stride;
+            tile(rows, G2_TILE_WIDTH, G2_TILE_STEPS, fetching, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc,
+                 accumulate, ahead, stride);
+            if (fetching) ahead += k / G2_TILE_STEPS * stride;
         }
+}
+
+INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
+    if (ahead) columns(rows, 1, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
+    else columns(rows, 0, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, NULL, 0);
 }
 
 #if G2_TILE_ROWS == 14
@@ -91,23 +97,32 @@ INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float 
 #define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #endif
 
-/* One function a row count and a way of reading `a`: a sliver, or rows where they are. */
-#define TILE_FUNCTIONS(ROWS)                                                                        \
-    FUNCTION void sliver_##ROWS(int64_t k, const float *a, int64_t ks, REST) {                      \
-        panel_tile(ROWS, k, 0, a, 1, ks, b, ldb, c, ldc, accumulate, ahead, stride);                \
-    }                                                                                               \
-    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                     \
-        panel_tile(ROWS, k, 0, a, rs, 1, b, ldb, c, ldc, accumulate, ahead, stride);                \
+/* Three functions a row count: a sliver and rows where they are against a packed panel, and those rows against what an
+ * attention block has.  The fewer strides are known only when it runs, the fewer instructions the loop has. */
+#define TILE_FUNCTIONS(ROWS)                                                                          \
+    FUNCTION void sliver_##ROWS(int64_t k, const float *a, REST) {                                    \
+        (void)ldb;                                                                                    \
+        panel_tile(ROWS, k, 0, a, 1, ROWS, b, G2_PANEL, c, ldc, accumulate, ahead, stride);           \
+    }                                                                                                 \
+    FUNCTION void rows_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                          \
+        (void)ldb;                                                                                    \
+        panel_tile(ROWS, k, 0, a, rs, 1, b, G2_PANEL, c, ldc, accumulate, ahead, stride);             \
+    }                                                                                                 \
+    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                       \
+        panel_tile(ROWS, k, 0, a, rs, 1, b, ldb, c, ldc, accumulate, ahead, stride);                  \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
 FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
 #define SLIVER(ROWS) \
-    case ROWS: sliver_##ROWS(k, a, ks, b, ldb, c, ldc, accumulate, ahead, stride); return;
+    case ROWS: sliver_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead, stride); return;
+#define ROWS_OF(ROWS) \
+    case ROWS: rows_##ROWS(k, a, rs, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define STRIDED(ROWS) \
     case ROWS: strided_##ROWS(k, a, rs, b, ldb, c, ldc, accumulate, ahead, stride); return;
-    if (rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
-    else switch (m) { EACH_ROW_COUNT(STRIDED) }
+    if (ldb != G2_PANEL) switch (m) { EACH_ROW_COUNT(STRIDED) }
+    else if (ks == m && rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
+    else switch (m) { EACH_ROW_COUNT(ROWS_OF) }
 }
 
 /* Squares of G2_VL rows and columns, turned in registers.  Where b has no gaps, as a sliver has none, a

@@ -5,14 +5,15 @@ A task is some slivers by some panels, all of K in blocks:
 
     few rows    a stays in the second-level cache: each block of a panel meets all slivers before the next
                 block, and a weight is read from memory once, in order
-    many        a does not: a block's slivers stay there while a group of panels passes, and are copied to
-                [K][h] first, so that they are read forwards
+    many        a does not: a block's slivers stay there while a group of panels passes
 
 Design
 ------
-A sliver is a few rows of a, as many as a register tile has.  Copying few rows costs more than it gives: they
-have just been written by the other core, and the copy waits for every line.  Sums of a task wait between K
-blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
+A sliver is a few rows of a, as many as a register tile has.  Many rows are copied to [K][h] first, together, so
+that they are read forwards.  Few are read where they are, unless a tile reads them several times, for parts of a
+panel: then the fewer instructions that it needs for a sliver are worth a copy, each worker's own, as to meet for
+it would cost more than it gives.  Sums of a task wait between K blocks in float32 tiles of its worker's own, never
+in `out`, which may be the residual.
 
 Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
 multiplied, the block after it is fetched, evenly over the time of the first slivers (docs/kernels.md).
@@ -34,6 +35,7 @@ cdef enum:
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole
+    COPY_COLUMNS = 256    # of w, at least, for each thread that copies such a matrix for itself
     TASKS_EACH = 16       # at least this many tasks a thread, so that a slow core holds nobody up
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
@@ -46,7 +48,9 @@ cdef struct Product:
     Py_ssize_t lda, m
     const g2_packed *w
     const g2_epilogue *e
+    bint near              # a stays in the second-level cache
     float *slivers         # [n_slivers][K][h], or NULL: rows are read where they are
+    Py_ssize_t copy        # floats from one worker's slivers to the next one's; 0: all have the same
     float *tiles           # TILE_FLOATS a thread
     Py_ssize_t height, taller               # rows of a sliver; slivers of one row more
     Py_ssize_t n_slivers, chunk, n_chunks   # slivers; slivers of a task; tasks side by side
@@ -65,8 +69,9 @@ cdef Py_ssize_t up(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
     return (a + b - 1) // b
 
 
-cdef bint in_place(Py_ssize_t m, Py_ssize_t k) noexcept nogil:
-    return m * k <= NEAR_FLOATS
+cdef Py_ssize_t copy_floats(Py_ssize_t m, Py_ssize_t k) noexcept nogil:
+    """Of slivers, in whole cache lines."""
+    return up(m * k, 16) * 16
 
 
 cdef Py_ssize_t first_row(const Product *p, Py_ssize_t sliver) noexcept nogil:
@@ -105,7 +110,7 @@ cdef Ahead fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t 
     n = min(n, <Py_ssize_t>FETCHING)
     if nth < n:
         return Ahead(b + step + depth * G2_PANEL * nth // n, up(G2_PANEL * steps, n * passes))
-    if not last_panel or p.slivers == NULL:
+    if not last_panel or p.near:
         return Ahead(NULL, 0)
     if k0 + depth < p.w.k:
         return Ahead(sliver_at(p, sliver, k0 + depth), up(height * steps, passes))
@@ -160,9 +165,15 @@ cdef void pack_some(const Product *p, int worker) noexcept nogil:
 
 
 cdef void multiply_some(const Product *p, int worker) noexcept nogil:
-    cdef Py_ssize_t task = take(p.region, worker)
+    cdef Product own = p[0]
+    cdef Py_ssize_t i, task
+    if p.copy:
+        own.slivers += worker * p.copy
+        for i in range(p.n_slivers):
+            pack_one(&own, i)
+    task = take(p.region, worker)
     while task >= 0:
-        multiply_one(p, task, p.tiles + worker * <Py_ssize_t>TILE_FLOATS)
+        multiply_one(&own, task, p.tiles + worker * <Py_ssize_t>TILE_FLOATS)
         task = take(p.region, worker)
 
 
@@ -176,7 +187,12 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.w = w
     p.e = e
     p.tiles = scratch
-    p.slivers = NULL if in_place(m, w.k) else scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
+    p.near = m * w.k <= NEAR_FLOATS
+    p.copy = copy_floats(m, w.k) if p.near else 0
+    p.slivers = scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
+    if p.near and (team.table.passes == 1 or m <= most or w.n < team.n_threads * <Py_ssize_t>COPY_COLUMNS):
+        p.slivers = NULL
+        p.copy = 0
     p.n_slivers = up(m, most)
     p.height = m // p.n_slivers
     p.taller = m % p.n_slivers
@@ -189,7 +205,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.group = p.n_panels * p.n_chunks // (n_workers * TASKS_EACH)
     p.group = max(1, min(p.group, <Py_ssize_t>GROUP_PANELS))
     p.n_groups = up(p.n_panels, p.group)
-    p.span = 1 if p.slivers == NULL else p.group
+    p.span = 1 if p.near else p.group
 
 
 cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m, const g2_packed *w,
@@ -205,7 +221,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
     if p.slivers != NULL and n == 1:
         for i in range(p.n_slivers):
             pack_one(&p, i)
-    elif p.slivers != NULL:
+    elif not p.near:
         open_region(&region, n, p.n_slivers)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):
             pack_some(&p, i)
@@ -220,5 +236,5 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
 
 cdef Py_ssize_t matmul_scratch(const Team *team, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
     """Floats of scratch for m rows of depth k."""
-    cdef Py_ssize_t slivers = 0 if in_place(m, k) else up(m * k, 16) * 16
-    return team.n_threads * <Py_ssize_t>TILE_FLOATS + slivers
+    cdef Py_ssize_t copies = team.n_threads * min(copy_floats(m, k), <Py_ssize_t>NEAR_FLOATS)
+    return team.n_threads * <Py_ssize_t>TILE_FLOATS + max(copies, copy_floats(m, k))
