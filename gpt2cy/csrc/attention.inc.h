@@ -44,7 +44,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         lanes16 sum = {{{0}}};
         UNROLL for (int g = 0; g < GROUPS; g++)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf e = v_exp(key_scores(score, g, j, visible, scale) - v_splat(highest[i]));
+                vf e = v_exp_down(key_scores(score, g, j, visible, scale) - v_splat(highest[i]));
                 v_store(score + g * G2_LANES + j * G2_VL, e);
                 if (visible == G2_BLOCK) sum.r[j] = sum.r[j] + e;
                 else sum.r[j] = v_head(lanes_in(visible - g * G2_LANES, j), sum.r[j] + e, sum.r[j]);
@@ -57,7 +57,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         } else if (m[i] == highest[i]) { /* all would be multiplied by exp(0), which is 1 */
             l[i] = l[i] + sums[i];
         } else {
-            vf shrink = v_exp(v_splat(m[i]) - v_splat(highest[i]));
+            vf shrink = v_exp_down(v_splat(m[i]) - v_splat(highest[i]));
             l[i] = v_fma(v_splat(l[i]), shrink, v_splat(sums[i]))[0];
             for (int64_t d = 0; d < ld_out; d += G2_VL) v_store(out + d, v_load(out + d) * shrink);
         }

@@ -103,13 +103,13 @@ FUNCTION void NAMED(statistics)(const float *x, int64_t n, int64_t target, g2_st
     int64_t i = 0;
     for (; i + G2_LANES <= n; i += G2_LANES)
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-            vf d = v_max(v_load(x + i + j * G2_VL) - max, lowest), e = v_exp(d);
+            vf d = v_max(v_load(x + i + j * G2_VL) - max, lowest), e = v_exp_down(d);
             wide_add(&total, j, e);
             wide_add(&moment, j, e * -d);
         }
     if (i < n)
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) { /* what is not there adds 0 to its lane */
-            vf d = v_max(group_load(x + i, n - i, j, -__builtin_inff()) - max, lowest), e = v_exp(d);
+            vf d = v_max(group_load(x + i, n - i, j, -__builtin_inff()) - max, lowest), e = v_exp_down(d);
             wide_add(&total, j, e);
             wide_add(&moment, j, e * -d);
         }
@@ -308,7 +308,7 @@ FUNCTION double NAMED(sum)(const float *w, int64_t n) {
 FUNCTION double NAMED(weigh)(const float *x, int64_t n, float max, float inverse_temperature, float grid, float *w) {
     vd low = {0}, high = {0};
     for (int64_t i = 0; i < n; i += G2_VL) {
-        vf e = on_grid(v_exp(scaled(x, i, n, max, inverse_temperature)), grid);
+        vf e = on_grid(v_exp_down(scaled(x, i, n, max, inverse_temperature)), grid);
         put(w, e, i, n);
         low = low + v_wide_low(e), high = high + v_wide_high(e);
     }

@@ -24,15 +24,18 @@ INLINE vf lanes_add(vf sum, vf term, int64_t n, int j) {
     return n >= G2_LANES ? sum + term : v_head(lanes_in(n, j), sum + term, sum);
 }
 
-enum { NORM_ROWS = G2_VL == 4 ? 2 : 4 }; /* side by side, since the sums of one row wait for each other */
+/* Side by side, since the sums of one row wait for each other; but three of 768, their results and the next three take
+ * 27 KiB of the nearest cache, which has 32 where vectors are short. */
+enum { NORM_ROWS = G2_VL == 4 ? 2 : G2_VL == 8 ? 3 : 4 };
 
 /* A line that is only written is read first, so the second pass asks for those of y, and the third for the next
- * rows of x, which need not be there: a fifth of the time in the third-level cache. */
-INLINE void norm_rows(const int rows, const float *x, const float *gamma, const float *beta, float eps, float *y,
-                      int64_t width) {
+ * rows of x, which need not be there: a fifth of the time in the third-level cache.  x - m is x + (-m), which x86 adds
+ * from where x lies.  `rows` and `with_beta` are constants. */
+INLINE void norm_rows(const int rows, const int with_beta, const float *x, const float *gamma, const float *beta,
+                      float eps, float *y, int64_t width) {
     const int64_t whole = width / G2_LANES * G2_LANES, left = width - whole;
     lanes16 sum[NORM_ROWS], squares[NORM_ROWS];
-    vf mean[NORM_ROWS], scale[NORM_ROWS];
+    vf shift[NORM_ROWS], scale[NORM_ROWS]; /* -m, and 1 / sqrt(v + eps) */
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) sum[i].r[j] = squares[i].r[j] = v_splat(0.0f);
     for (int64_t c = 0; c < whole; c += G2_LANES)
@@ -43,47 +46,59 @@ INLINE void norm_rows(const int rows, const float *x, const float *gamma, const 
         if (left)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++)
                 sum[i].r[j] = lanes_add(sum[i].r[j], group_load(x + i * width + whole, left, j, 0.0f), left, j);
-        mean[i] = v_splat(lanes_sum(sum[i]) / (float)width);
+        shift[i] = v_splat(-(lanes_sum(sum[i]) / (float)width));
     }
     for (int64_t c = 0; c < whole; c += G2_LANES)
-        UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int i = 0; i < rows; i++) {
+            __builtin_prefetch(y + i * width + c, 1, 3);
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf d = v_load(x + i * width + c + j * G2_VL) - mean[i];
-                if (j == 0) __builtin_prefetch(y + i * width + c, 1, 3);
+                vf d = v_load(x + i * width + c + j * G2_VL) + shift[i];
                 squares[i].r[j] = v_fma(d, d, squares[i].r[j]);
             }
+        }
     UNROLL for (int i = 0; i < rows; i++) {
         if (left)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf d = group_load(x + i * width + whole, left, j, 0.0f) - mean[i];
+                vf d = group_load(x + i * width + whole, left, j, 0.0f) + shift[i];
                 squares[i].r[j] = v_head(lanes_in(left, j), v_fma(d, d, squares[i].r[j]), squares[i].r[j]);
             }
         float variance = lanes_sum(squares[i]) / (float)width;
         scale[i] = v_splat(1.0f / __builtin_sqrtf(variance + eps));
     }
-    for (int64_t c = 0; c < whole; c += G2_VL) {
-        vf g = v_load(gamma + c), b = beta ? v_load(beta + c) : g;
-        UNROLL for (int i = 0; i < rows; i++) {
-            vf v = (v_load(x + i * width + c) - mean[i]) * scale[i];
-            if (c % G2_LINE == 0) __builtin_prefetch(x + (rows + i) * width + c, 0, 3);
-            v_store(y + i * width + c, beta ? v_fma(v, g, b) : v * g);
+    for (int64_t c = 0; c < whole; c += G2_LANES) {
+        UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(x + (rows + i) * width + c, 0, 3);
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+            const int64_t at = c + j * G2_VL;
+            vf g = v_load(gamma + at), b = with_beta ? v_load(beta + at) : g;
+            UNROLL for (int i = 0; i < rows; i++) {
+                vf v = (v_load(x + i * width + at) + shift[i]) * scale[i];
+                v_store(y + i * width + at, with_beta ? v_fma(v, g, b) : v * g);
+            }
         }
     }
     if (left)
         UNROLL for (int i = 0; i < rows; i++)
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf v = (group_load(x + i * width + whole, left, j, 0.0f) - mean[i]) * scale[i];
+                vf v = (group_load(x + i * width + whole, left, j, 0.0f) + shift[i]) * scale[i];
                 vf g = group_load(gamma + whole, left, j, 0.0f);
-                v = beta ? v_fma(v, g, group_load(beta + whole, left, j, 0.0f)) : v * g;
+                v = with_beta ? v_fma(v, g, group_load(beta + whole, left, j, 0.0f)) : v * g;
                 group_store(y + i * width + whole, v, left, j);
             }
 }
 
 FUNCTION void NAMED(layernorm)(const float *x, const float *gamma, const float *beta, float eps, float *y,
                                int64_t rows, int64_t width) {
-    for (; rows >= NORM_ROWS; rows -= NORM_ROWS, x += NORM_ROWS * width, y += NORM_ROWS * width)
-        norm_rows(NORM_ROWS, x, gamma, beta, eps, y, width);
-    for (; rows > 0; rows--, x += width, y += width) norm_rows(1, x, gamma, beta, eps, y, width);
+#define CASE(ROWS)                                                      \
+    case ROWS:                                                          \
+        if (ROWS > NORM_ROWS) break; /* there is no such case */        \
+        if (beta) norm_rows(ROWS, 1, x, gamma, beta, eps, y, width);    \
+        else norm_rows(ROWS, 0, x, gamma, NULL, eps, y, width);         \
+        break;
+    for (int64_t n; rows > 0; rows -= n, x += n * width, y += n * width) {
+        n = rows < NORM_ROWS ? rows : NORM_ROWS;
+        switch (n) { CASE(1) CASE(2) CASE(3) CASE(4) }
+    }
+#undef CASE
 }
 
 /* Softmax has three stages: a row's maximum; its exponentials and their sum; its quotients.  Three rows are on their way
@@ -93,32 +108,37 @@ FUNCTION void NAMED(layernorm)(const float *x, const float *gamma, const float *
 enum { MAXIMUM = 1, POWERS = 2, QUOTIENTS = 4 };
 enum { SOON = 1024 }; /* 4 KiB */
 
+/* Of n <= 16 numbers each, at x and y for the first stage's row, one and two rows before for the others'. */
+INLINE void softmax_group(const int stages, const float *x, float *y, int64_t width, int64_t n, vf max, vf total,
+                          lanes16 *top, lanes16 *sum) {
+    const float lowest = -__builtin_inff();
+    if (stages & MAXIMUM) __builtin_prefetch(x + SOON, 0, 3), __builtin_prefetch(y, 1, 3);
+    UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
+        if (stages & MAXIMUM) {
+            vf larger = v_max(top->r[j], group_load(x, n, j, lowest));
+            top->r[j] = n >= G2_LANES ? larger : v_head(lanes_in(n, j), larger, top->r[j]);
+        }
+        if (stages & POWERS) {
+            vf e = v_exp_down(group_load(x - width, n, j, lowest) - max);
+            sum->r[j] = lanes_add(sum->r[j], e, n, j);
+            group_store(y - width, e, n, j);
+        }
+        if (stages & QUOTIENTS) group_store(y - 2 * width, group_load(y - 2 * width, n, j, 0.0f) / total, n, j);
+    }
+}
+
 /* `stages`, a constant: those that have a row.  The first has this row, the second the one before it, the third ... */
 INLINE void softmax_stages(const int stages, const float *x, float *y, int64_t row, int64_t width, vf *max,
                            vf *total) {
-    const float lowest = -__builtin_inff();
     lanes16 top, sum;
     UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-        top.r[j] = v_splat(lowest);
+        top.r[j] = v_splat(-__builtin_inff());
         sum.r[j] = v_splat(0.0f);
     }
-    for (int64_t i = row * width, n = width; n > 0; i += G2_LANES, n -= G2_LANES)
-        UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-            if (stages & MAXIMUM) {
-                if (j == 0) __builtin_prefetch(x + i + SOON, 0, 3), __builtin_prefetch(y + i, 1, 3);
-                vf larger = v_max(top.r[j], group_load(x + i, n, j, lowest));
-                top.r[j] = n >= G2_LANES ? larger : v_head(lanes_in(n, j), larger, top.r[j]);
-            }
-            if (stages & POWERS) {
-                vf e = v_exp(group_load(x + i - width, n, j, lowest) - *max);
-                sum.r[j] = lanes_add(sum.r[j], e, n, j);
-                group_store(y + i - width, e, n, j);
-            }
-            if (stages & QUOTIENTS) {
-                float *third = y + i - 2 * width;
-                group_store(third, group_load(third, n, j, 0.0f) / *total, n, j);
-            }
-        }
+    int64_t n = width;
+    for (x += row * width, y += row * width; n >= G2_LANES; x += G2_LANES, y += G2_LANES, n -= G2_LANES)
+        softmax_group(stages, x, y, width, G2_LANES, *max, *total, &top, &sum);
+    if (n) softmax_group(stages, x, y, width, n, *max, *total, &top, &sum);
     *max = v_splat(lanes_max(top));
     *total = v_splat(lanes_sum(sum));
 }

@@ -102,8 +102,8 @@ INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
 }
 #endif
 
-/* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN. */
-INLINE vf v_exp(vf x) {
+/* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN.  Unless `any`, x may not be above 0. */
+INLINE vf exp_of(const int any, vf x) {
     vf rounded = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND));
     vf n = rounded - v_splat(G2_ROUND);
     vf r = v_fma(n, v_splat(-G2_LN2_HIGH), x);
@@ -114,9 +114,11 @@ INLINE vf v_exp(vf x) {
     q = v_fma(q, r, v_splat(G2_E3));
     q = v_fma(q, r, v_splat(0.5f));
     vf y = v_times_power_of_two(v_fma(q, r * r, r) + v_splat(1.0f), n, rounded);
-    y = v_if_less(v_splat(G2_EXP_INF_ABOVE), x, v_splat(__builtin_inff()), y);
+    if (any) y = v_if_less(v_splat(G2_EXP_INF_ABOVE), x, v_splat(__builtin_inff()), y);
     return v_if_less(x, v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), y);
 }
+INLINE vf v_exp(vf x) { return exp_of(1, x); }
+INLINE vf v_exp_down(vf x) { return exp_of(0, x); }
 
 INLINE vf v_gelu_tanh(vf x) {
     vf slope = v_fma(x * x, v_splat(G2_T3), v_splat(G2_T1));
@@ -139,7 +141,7 @@ INLINE vf v_gelu_erf(vf x) {
     p = v_fma(p, t, v_splat(G2_C0));
     vf square = z * z;
     vf lost = v_fma(z, z, -square); /* what rounding took from z^2 */
-    vf e = v_exp(-square);
+    vf e = v_exp_down(-square);
     vf erfc = v_fma(-lost, e, e) * (t * p);
     vf half = v_splat(0.5f) * x;
     vf positive = v_if_less(v_splat(2 * G2_ERFC_LIMIT), x, x, v_fma(-half, erfc, x));

@@ -11,7 +11,7 @@ from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, wor
 
 cdef enum:
     CHUNK = 32768           # numbers of a task
-    SIDE_BY_SIDE = 4       # rows of layer norm (csrc/rows.inc.h)
+    SIDE_BY_SIDE = 12       # rows that make twos, threes and fours of layer norm (csrc/rows.inc.h)
     TASKS_EACH = 4         # at least this many tasks a thread, where there are rows enough
 
 cdef double WORTH_A_TEAM = 3.0e4   # numbers
