@@ -56,7 +56,8 @@ def test_edges_equal_ref(fused_isa, same_bits, axis, size):
 
 
 @pytest.mark.parametrize(
-    "m, k, n", [(169, 385, 65), (29, 769, 300), (29, 769, 800), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)]
+    "m, k, n",
+    [(169, 385, 65), (29, 769, 300), (29, 769, 800), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)],
 )
 def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
     a, w, bias, residual = operands(m, k, n)
