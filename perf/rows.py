@@ -60,7 +60,7 @@ def needed(isas):
     counts = {}
     for isa in isas:
         counts["layernorm", isa] = 6
-        counts["softmax", isa] = instructions(isa, "v_exp")[0] + 4
+        counts["softmax", isa] = instructions(isa, "v_exp_down")[0] + 4
         counts["gelu_tanh", isa] = instructions(isa, "v_gelu_tanh")
     return counts
 

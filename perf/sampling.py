@@ -96,7 +96,7 @@ def main(argv=None):
     with bench.limits_or_none() as machine:
         run = bench.Bench(args, machine)
         known = machine and dispatch.isa() in rows.FLOPS
-        instructions = rows.instructions(dispatch.isa(), "v_exp")[0] if known else 0
+        instructions = rows.instructions(dispatch.isa(), "v_exp_down")[0] if known else 0
         for n_rows in args.rows:
             for kind in ("model", "flat"):
                 for row in run.measure(list(cases(kind, n_rows, instructions, run, args))):

@@ -3,7 +3,7 @@
  * The register tile of the matrix product, and what is done to it before it leaves.
  *
  *     b  one panel [k][32]            each step of k: load a row of b, then for every row of a
- *     a  m rows, any strides          broadcast one number and fuse-multiply-add it in.
+ *     a  m rows, or a sliver          broadcast one number and fuse-multiply-add it in.
  *     c  the tile [m][32]             All of c lives in registers until k is through.
  *
  * Numbers: an element is fma(a[k-1], b[k-1], .. fma(a[0], b[0], 0)), whatever the tile's shape.
@@ -35,9 +35,9 @@
         }                                                                                           \
     } while (0)
 
-/* Columns of `width` vectors.  `rows`, `width`, `steps` and, where it can be, `rs` or `ks` are constants at each call,
- * so the inner loops vanish and `sum` becomes registers; its bounds are constants too: a variable-length array stays
- * in memory. */
+/* Columns of `width` vectors.  `rows`, `width`, `steps`, `fetching` (is anything ahead?) and, where they can be, `rs`,
+ * `ks` and `ldb` are constants at each call, so the inner loops vanish and `sum` becomes registers; its bounds are
+ * constants too: a variable-length array stays in memory. */
 INLINE void tile(const int rows, const int width, const int steps, const int fetching, int64_t k, int64_t diagonal,
                  const float *a, int64_t rs, int64_t ks, REST) {
     vf sum[G2_TILE_ROWS][G2_PANEL / G2_VL];

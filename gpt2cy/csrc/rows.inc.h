@@ -24,8 +24,8 @@ INLINE vf lanes_add(vf sum, vf term, int64_t n, int j) {
     return n >= G2_LANES ? sum + term : v_head(lanes_in(n, j), sum + term, sum);
 }
 
-/* Side by side, since the sums of one row wait for each other; but three of 768, their results and the next three take
- * 27 KiB of the nearest cache, which has 32 where vectors are short. */
+/* Side by side, since the sums of one row wait for each other; but four of 768, their results and the next four are
+ * 36 KiB, and the nearest cache has 32 where vectors are short. */
 enum { NORM_ROWS = G2_VL == 4 ? 2 : G2_VL == 8 ? 3 : 4 };
 
 /* A line that is only written is read first, so the second pass asks for those of y, and the third for the next

@@ -102,7 +102,7 @@ INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
 }
 #endif
 
-/* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN.  Unless `any`, x may not be above 0. */
+/* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN.  Unless `any`, x is not above 0. */
 INLINE vf exp_of(const int any, vf x) {
     vf rounded = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND));
     vf n = rounded - v_splat(G2_ROUND);

@@ -120,8 +120,8 @@ typedef struct g2_table {
 
     /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
      * `accumulate`, at c.  a[i, p] is a[i rs + p ks]: rows, ks 1, or against a panel (ldb 32) a sliver, rs 1 and
-     * ks m; 1 <= m <= sliver; 32 floats are readable in each of b's k rows.  Where `ahead` is not NULL, each turn of the loop prefetches the cache
-     * lines of the `stride` <= 48 floats there and moves it on by as many. */
+     * ks m; 1 <= m <= sliver; 32 floats are readable in each of b's k rows.  Where `ahead` is not NULL, each turn of
+     * the loop prefetches the cache lines of the `stride` <= 48 floats there and moves it on by as many. */
     void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                       int64_t ldb, float *c, int64_t ldc, int accumulate, const float *ahead, int64_t stride);
     /* b[p ldb + i] = a[i lda + p] for i < h, p < k.  Nothing else is written; ldb >= h. */

@@ -12,7 +12,7 @@ Design
 A sliver is a few rows of a, as many as a register tile has.  Many rows are copied to [K][h] first, together, so
 that they are read forwards.  Few are read where they are, unless a tile reads them several times, for parts of a
 panel: then the fewer instructions that it needs for a sliver are worth a copy, each worker's own, as to meet for
-it would cost more than it gives.  Sums of a task wait between K blocks in float32 tiles of its worker's own, never
+it would cost more than it gives; with many workers, or few columns for each, it would not be.  Sums of a task wait between K blocks in float32 tiles of its worker's own, never
 in `out`, which may be the residual.
 
 Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
@@ -34,8 +34,9 @@ cdef enum:
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
-    NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays in the second-level cache whole
-    COPY_COLUMNS = 256    # of w, at least, for each thread that copies such a matrix for itself
+    NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays near whole: in the second-level cache, where that is as large
+    COPY_THREADS = 8      # at most so many copy such a matrix, each for itself,
+    COPY_COLUMNS = 256    # where w has at least so many columns for each
     TASKS_EACH = 16       # at least this many tasks a thread, so that a slow core holds nobody up
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 
@@ -166,12 +167,11 @@ cdef void pack_some(const Product *p, int worker) noexcept nogil:
 
 cdef void multiply_some(const Product *p, int worker) noexcept nogil:
     cdef Product own = p[0]
-    cdef Py_ssize_t i, task
-    if p.copy:
+    cdef Py_ssize_t i, task = take(p.region, worker)
+    if p.copy and task >= 0:
         own.slivers += worker * p.copy
         for i in range(p.n_slivers):
             pack_one(&own, i)
-    task = take(p.region, worker)
     while task >= 0:
         multiply_one(&own, task, p.tiles + worker * <Py_ssize_t>TILE_FLOATS)
         task = take(p.region, worker)
@@ -190,7 +190,8 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.near = m * w.k <= NEAR_FLOATS
     p.copy = copy_floats(m, w.k) if p.near else 0
     p.slivers = scratch + team.n_threads * <Py_ssize_t>TILE_FLOATS
-    if p.near and (team.table.passes == 1 or m <= most or w.n < team.n_threads * <Py_ssize_t>COPY_COLUMNS):
+    if p.near and (team.table.passes == 1 or m <= most or team.n_threads > COPY_THREADS
+                   or w.n < team.n_threads * <Py_ssize_t>COPY_COLUMNS):
         p.slivers = NULL
         p.copy = 0
     p.n_slivers = up(m, most)
@@ -236,5 +237,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
 
 cdef Py_ssize_t matmul_scratch(const Team *team, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
     """Floats of scratch for m rows of depth k."""
-    cdef Py_ssize_t copies = team.n_threads * min(copy_floats(m, k), <Py_ssize_t>NEAR_FLOATS)
-    return team.n_threads * <Py_ssize_t>TILE_FLOATS + max(copies, copy_floats(m, k))
+    cdef Py_ssize_t copy = copy_floats(m, k), copies = 0
+    if team.n_threads <= COPY_THREADS:
+        copies = team.n_threads * min(copy, <Py_ssize_t>NEAR_FLOATS)
+    return team.n_threads * <Py_ssize_t>TILE_FLOATS + max(copies, copy)

@@ -6,7 +6,7 @@ Numbers: csrc/rows.inc.h; a row's result does not depend on the chunk it is in.
 """
 from cython.parallel cimport prange
 
-from gpt2cy.kernels.table cimport fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
+from gpt2cy.kernels.table cimport G2_LINE, fp_mode, g2_embed, g2_fp_enter, g2_fp_leave
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
@@ -68,9 +68,11 @@ cdef void some_chunks(const Job *job, Py_ssize_t rows, Region *region, int worke
 
 
 cdef Py_ssize_t task_rows(const Job *job, int n_workers) noexcept nogil:
-    """Rows of a task: few tasks, of up to CHUNK numbers, of rows that layer norm can take side by side."""
+    """Rows of a task: few tasks, of up to CHUNK numbers; of layer norm, rows that it can take side by side; of single
+    numbers, whole cache lines."""
     cdef Py_ssize_t rows = min(CHUNK // job.width, (job.n + TASKS_EACH * n_workers - 1) // (TASKS_EACH * n_workers))
-    return max(<Py_ssize_t>1, rows if rows < SIDE_BY_SIDE else rows // SIDE_BY_SIDE * SIDE_BY_SIDE)
+    cdef Py_ssize_t together = SIDE_BY_SIDE if job.op == LAYERNORM else G2_LINE if job.width == 1 else 1
+    return max(<Py_ssize_t>1, rows if rows < together else rows // together * together)
 
 
 cdef void run(const Job *job) noexcept nogil:

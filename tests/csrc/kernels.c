@@ -62,9 +62,9 @@ static void gemm_tile(void) {
     for (int behind = 0; behind < 2; behind++)
         for (int64_t m = 1; m <= table->sliver; m++)
             for (int64_t k = 1; k <= 40; k = k < 5 ? k + 1 : k * 2 + 1)
-                for (int way = 0; way < 4; way++) { /* sliver; attention weights and queries; rows of a product */
-                    int64_t rs = way == 0 ? 1 : way == 1 ? G2_BLOCK : k + 3, ks = way == 0 ? m : 1;
-                    int64_t ldb = way == 1 ? G2_PANEL + 5 : way == 2 ? G2_BLOCK : G2_PANEL;
+                for (int way = 0; way < 5; way++) { /* sliver; attention weights and queries; rows, also of one */
+                    int64_t rs = way == 0 || way == 4 ? 1 : way == 1 ? G2_BLOCK : k + 3, ks = way == 0 ? m : 1;
+                    int64_t ldb = way == 1 ? 13 : way == 2 ? G2_BLOCK : G2_PANEL;
                     int64_t na = (m - 1) * rs + (k - 1) * ks + 1, nb = (k - 1) * ldb + G2_PANEL, nc = m * G2_PANEL;
                     float *a = filled(na, behind), *b = filled(nb, behind);
                     float *c = filled(nc, behind), *d = guarded(nc, behind);
@@ -73,9 +73,9 @@ static void gemm_tile(void) {
                         memcpy(d, c, (size_t)nc * 4);
                         float *got = guarded(nc, behind);
                         memcpy(got, c, (size_t)nc * 4);
-                        table->gemm_tile(m, k, a, rs, ks, b, ldb, got, G2_PANEL, accumulate, how & 2 ? b : NULL, G2_PANEL);
-                        for (int64_t i = 0; i < m; i++)
-                            ref->gemm_tile(1, k, a + i * rs, rs, ks, b, ldb, d + i * G2_PANEL, G2_PANEL, accumulate, NULL, 0);
+                        const float *ahead = how & 2 ? b : NULL;
+                        table->gemm_tile(m, k, a, rs, ks, b, ldb, got, G2_PANEL, accumulate, ahead, G2_PANEL);
+                        ref->gemm_tile(m, k, a, rs, ks, b, ldb, d, G2_PANEL, accumulate, NULL, 0);
                         compare(got, d, nc);
                         release(got, nc, behind);
                     }

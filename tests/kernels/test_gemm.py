@@ -57,7 +57,8 @@ def test_edges_equal_ref(fused_isa, same_bits, axis, size):
 
 @pytest.mark.parametrize(
     "m, k, n",
-    [(169, 385, 65), (29, 769, 300), (29, 769, 800), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)],
+    [(169, 385, 65), (29, 769, 300), (14, 1537, 97), (337, 31, 513), (1, 385, 3000)]
+    + [(m, 769, 800) for m in (6, 7, 12, 13, 29)],  # from one sliver to several, copied by each worker
 )
 def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
     a, w, bias, residual = operands(m, k, n)
@@ -70,7 +71,7 @@ def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
 @given(
     m=st.integers(1, 80),
     k=st.integers(1, 500),
-    n=st.integers(1, 130),
+    n=st.integers(1, 900),
     n_threads=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
