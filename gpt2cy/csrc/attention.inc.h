@@ -68,15 +68,37 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
 /* So few queries wait for memory: a block's values are fetched while its keys are read, then the next block's keys. */
 enum { FETCHING_QUERIES = G2_WIDE_ROWS < 3 ? G2_WIDE_ROWS : 3 };
 
+/* scores[rows, 32] = q keys, q a sliver [k][rows]. */
+#define KEYS_FUNCTION(ROWS)                                                                                  \
+    FUNCTION void keys_##ROWS(int64_t k, const float *q, const float *keys, float *scores, const float *ahead) { \
+        panel_tile(ROWS, k, 0, q, 1, ROWS, keys, G2_BLOCK, scores, G2_BLOCK, 0,                              \
+                   ROWS <= FETCHING_QUERIES ? ahead : NULL, G2_PANEL);                                       \
+    }
+EACH_ROW_COUNT(KEYS_FUNCTION)
+
 /* out[rows, 32] += weights[rows, k] values, then along the diagonal: see `tile` in gemm.inc.h. */
 #define VALUES_FUNCTION(ROWS)                                                                                \
     FUNCTION void values_##ROWS(int64_t k, int64_t diagonal, const float *weights, const float *values,      \
                                 int64_t head_dim, float *out, int64_t ld_out, int accumulate,                \
                                 const float *ahead) {                                                        \
-        panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, head_dim, out, ld_out, accumulate,       \
-                   ROWS <= FETCHING_QUERIES ? ahead : NULL, G2_PANEL);                                       \
+        if (ROWS > FETCHING_QUERIES) ahead = NULL;                                                           \
+        if (head_dim == 64) /* GPT-2's: a stride that is known */                                            \
+            panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, 64, out, ld_out, accumulate, ahead,  \
+                       G2_PANEL);                                                                            \
+        else                                                                                                 \
+            panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, head_dim, out, ld_out, accumulate,   \
+                       ahead, G2_PANEL);                                                                     \
     }
 EACH_ROW_COUNT(VALUES_FUNCTION)
+
+/* scores[n, 64] = q keys, panel by panel, of the first `last` keys and those in the same panel. */
+INLINE void score(int64_t n, int64_t head_dim, int64_t last, const float *q, const float *keys, float *scores,
+                  const float *ahead) {
+#define KEYS(ROWS) \
+    case ROWS: keys_##ROWS(head_dim, q, keys + key, scores + key, ahead + key * head_dim); break;
+    for (int64_t key = 0; key < last; key += G2_PANEL)
+        switch (n) { EACH_ROW_COUNT(KEYS) }
+}
 
 /* out[n, head_dim] += weights values, panel by panel: `all` keys that every query sees, then `diagonal`
  * more, the first of which the first query does not see, the second the first two, and so on. */
@@ -96,8 +118,11 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
     const int64_t ld_out = (head_dim + G2_PANEL - 1) / G2_PANEL * G2_PANEL;
     float *scores = a->scratch;                   /* [n][64] */
     float *out = scores + G2_MAX_ROWS * G2_BLOCK; /* [n][ld_out] */
+    float *sliver = out + G2_MAX_ROWS * G2_MAX_HEAD;
+    const float *q = n == 1 ? a->q : sliver; /* [head_dim][n] */
     float m[G2_TILE_ROWS], l[G2_TILE_ROWS];
 
+    if (n > 1) NAMED(transpose)(a->q, a->ld_q, n, head_dim, sliver, n);
     for (int64_t start = 0; start < a->position + n; start += G2_BLOCK) {
         const float *block = a->blocks[start / G2_BLOCK];
         const float *keys = block + a->keys, *values = block + a->values;
@@ -107,9 +132,7 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
         if (all > G2_BLOCK) all = G2_BLOCK;
         int64_t unseen = all < 1 ? 1 - all : 0; /* queries that stand before this block */
 
-        for (int64_t key = 0; key < last; key += G2_PANEL)
-            NAMED(gemm_tile)(n, head_dim, a->q, a->ld_q, 1, keys + key, G2_BLOCK, scores + key, G2_BLOCK, 0,
-                             n <= FETCHING_QUERIES ? values + key * head_dim : NULL, G2_PANEL);
+        score(n, head_dim, last, q, keys, scores, values);
         if (all < 1) all = 1; /* of those that see any */
         if (all == G2_BLOCK)
             weigh(1, n, all, scores, a->scale, start == 0, m, l, out, ld_out);

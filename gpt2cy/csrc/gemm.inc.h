@@ -125,6 +125,16 @@ FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs,
     else switch (m) { EACH_ROW_COUNT(ROWS_OF) }
 }
 
+/* G2_VL vectors to columns that are ldb apart.  The empty statement keeps the compiler from counting on with a pointer
+ * for each, most of which would wait on the stack. */
+INLINE void store_turned(vf r[G2_VL], float *to, int64_t ldb) {
+    v_transpose(r);
+    UNROLL for (int j = 0; j < G2_VL; j++, to += ldb) {
+        __asm__("" : "+r"(to));
+        v_store(to, r[j]);
+    }
+}
+
 /* Squares of G2_VL rows and columns, turned in registers.  Where b has no gaps, as a sliver has none, a
  * store may run into what the next one writes: whole vectors all the way but for the end. */
 FUNCTION void NAMED(transpose)(const float *a, int64_t lda, int64_t h, int64_t k, float *b, int64_t ldb) {
@@ -132,20 +142,28 @@ FUNCTION void NAMED(transpose)(const float *a, int64_t lda, int64_t h, int64_t k
     for (int64_t i = 0; i < h; i += G2_VL) {
         const int64_t rows = h - i < G2_VL ? h - i : G2_VL;
         const int may_run_over = rows == G2_VL || (ldb == h && i == 0);
-        for (int64_t p = 0; p < k; p += G2_VL) {
+        const float *row[G2_VL]; /* the last one again where there are no more: it goes where nothing is kept */
+        for (int64_t j = 0; j < G2_VL; j++) row[j] = a + (i + (j < rows ? j : rows - 1)) * lda;
+        int64_t p = 0;
+        vf r[G2_VL];
+        if (rows < 3) { /* a position or two of keys */
+            for (int64_t n = 0; n < rows; n++) {
+                const float *from = row[n];
+                float *to = b + i + n;
+                for (p = 0; p < k; p++, to += ldb) *to = from[p];
+            }
+            continue;
+        }
+        if (may_run_over)
+            for (; p + G2_VL <= k && (p + G2_VL - 1) * ldb + i + G2_VL <= end; p += G2_VL) {
+                UNROLL for (int j = 0; j < G2_VL; j++) r[j] = v_load(row[j] + p);
+                store_turned(r, b + p * ldb + i, ldb);
+            }
+        for (; p < k; p += G2_VL) { /* what is left: some columns, or rows that have others beside them */
             const int64_t columns = k - p < G2_VL ? k - p : G2_VL;
-            const float *from = a + i * lda + p;
             float *to = b + p * ldb + i;
-            vf r[G2_VL];
-            if (rows < 3) { /* a position or two of keys */
-                for (int64_t j = 0; j < columns; j++)
-                    for (int64_t row = 0; row < rows; row++) to[j * ldb + row] = from[row * lda + j];
-                continue;
-            }
-            UNROLL for (int row = 0; row < G2_VL; row++) {
-                if (row >= rows) r[row] = v_splat(0.0f);
-                else r[row] = columns == G2_VL ? v_load(from + row * lda) : v_load_head(from + row * lda, columns);
-            }
+            UNROLL for (int j = 0; j < G2_VL; j++)
+                r[j] = columns == G2_VL ? v_load(row[j] + p) : v_load_head(row[j] + p, columns);
             v_transpose(r);
             UNROLL for (int j = 0; j < G2_VL; j++) {
                 if (j >= columns) break;

@@ -75,8 +75,8 @@ typedef struct { /* up to `sliver` consecutive queries of one head of one sequen
     float *scratch; /* G2_ATTENTION_SCRATCH floats, 64-byte aligned */
 } g2_attention;
 
-/* The scores and the output sums of one tile. */
-#define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_BLOCK + G2_MAX_HEAD))
+/* The scores, the output sums and the queries, as a sliver, of one tile. */
+#define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_BLOCK + 2 * G2_MAX_HEAD))
 
 /* What argmax gives where there is no largest logit. */
 enum { G2_NOT_FINITE = -1 }; /* a NaN or +Inf is among them */
