@@ -12,8 +12,8 @@ Design
 A sliver is a few rows of a, as many as a register tile has.  Many rows are copied to [K][h] first, together, so
 that they are read forwards.  Few are read where they are, unless a tile reads them several times, for parts of a
 panel: then the fewer instructions that it needs for a sliver are worth a copy, each worker's own, as to meet for
-it would cost more than it gives; with many workers, or few columns for each, it would not be.  Sums of a task wait between K blocks in float32 tiles of its worker's own, never
-in `out`, which may be the residual.
+it would cost more than it gives; with many workers, or few columns for each, it would not be.  Sums of a task wait
+between K blocks in float32 tiles of its worker's own, never in `out`, which may be the residual.
 
 Memory and arithmetic overlap only if weights are asked for before they are needed: while a block is
 multiplied, the block after it is fetched, evenly over the time of the first slivers (docs/kernels.md).
@@ -34,7 +34,7 @@ cdef enum:
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
-    NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays near whole: in the second-level cache, where that is as large
+    NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays whole in the second-level cache, where that is as large
     COPY_THREADS = 8      # at most so many copy such a matrix, each for itself,
     COPY_COLUMNS = 256    # where w has at least so many columns for each
     TASKS_EACH = 16       # at least this many tasks a thread, so that a slow core holds nobody up
