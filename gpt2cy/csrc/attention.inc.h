@@ -82,7 +82,7 @@ EACH_ROW_COUNT(KEYS_FUNCTION)
                                 int64_t head_dim, float *out, int64_t ld_out, int accumulate,                \
                                 const float *ahead) {                                                        \
         if (ROWS > FETCHING_QUERIES) ahead = NULL;                                                           \
-        if (head_dim == 64) /* GPT-2's: a stride that is known */                                            \
+        if (KNOWN && head_dim == 64) /* GPT-2's */                                                        \
             panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, 64, out, ld_out, accumulate, ahead,  \
                        G2_PANEL);                                                                            \
         else                                                                                                 \

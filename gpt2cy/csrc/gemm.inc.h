@@ -35,7 +35,11 @@
         }                                                                                           \
     } while (0)
 
-/* Columns of `width` vectors.  `rows`, `width`, `steps`, `fetching` (is anything ahead?) and, where they can be, `rs`,
+/* Is anything ahead?  With short vectors the answer is known when it is compiled, as are more of the strides: what is
+ * asked and counted in a turn matters there.  Beside AVX-512's 28 multiply-adds it is nothing, and code has a size. */
+enum { NOTHING, SOMETHING, PERHAPS, KNOWN = G2_VL < 16 };
+
+/* Columns of `width` vectors.  `rows`, `width`, `steps`, `fetching` (see above) and, where they can be, `rs`,
  * `ks` and `ldb` are constants at each call, so the inner loops vanish and `sum` becomes registers; its bounds are
  * constants too: a variable-length array stays in memory. */
 INLINE void tile(const int rows, const int width, const int steps, const int fetching, int64_t k, int64_t diagonal,
@@ -46,7 +50,7 @@ INLINE void tile(const int rows, const int width, const int steps, const int fet
         UNROLL for (int j = 0; j < width; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);
     for (; k >= steps; k -= steps, a += steps * ks, lower += steps * ks, b += steps * ldb) {
-        if (fetching) {
+        if (fetching == PERHAPS ? ahead != NULL : fetching) {
             __builtin_prefetch(ahead, 0, 3);
             if (stride > G2_LINE) __builtin_prefetch(ahead + G2_LINE, 0, 3);
             if (stride > 2 * G2_LINE) __builtin_prefetch(ahead + 2 * G2_LINE, 0, 3);
@@ -80,13 +84,14 @@ INLINE void columns(const int rows, const int fetching, int64_t k, int64_t diago
         for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL) {
             tile(rows, G2_TILE_WIDTH, G2_TILE_STEPS, fetching, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc,
                  accumulate, ahead, stride);
-            if (fetching) ahead += k / G2_TILE_STEPS * stride;
+            if (fetching == PERHAPS ? ahead != NULL : fetching) ahead += k / G2_TILE_STEPS * stride;
         }
 }
 
 INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float *a, int64_t rs, int64_t ks, REST) {
-    if (ahead) columns(rows, 1, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
-    else columns(rows, 0, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, NULL, 0);
+    if (!KNOWN) columns(rows, PERHAPS, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
+    else if (ahead) columns(rows, SOMETHING, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, ahead, stride);
+    else columns(rows, NOTHING, k, diagonal, a, rs, ks, b, ldb, c, ldc, accumulate, NULL, 0);
 }
 
 #if G2_TILE_ROWS == 14
@@ -97,32 +102,27 @@ INLINE void panel_tile(const int rows, int64_t k, int64_t diagonal, const float 
 #define EACH_ROW_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #endif
 
-/* Three functions a row count: a sliver and rows where they are against a packed panel, and those rows against what an
- * attention block has.  The fewer strides are known only when it runs, the fewer instructions the loop has. */
-#define TILE_FUNCTIONS(ROWS)                                                                          \
-    FUNCTION void sliver_##ROWS(int64_t k, const float *a, REST) {                                    \
-        (void)ldb;                                                                                    \
-        panel_tile(ROWS, k, 0, a, 1, ROWS, b, G2_PANEL, c, ldc, accumulate, ahead, stride);           \
-    }                                                                                                 \
-    FUNCTION void rows_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                          \
-        (void)ldb;                                                                                    \
-        panel_tile(ROWS, k, 0, a, rs, 1, b, G2_PANEL, c, ldc, accumulate, ahead, stride);             \
-    }                                                                                                 \
-    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                       \
-        panel_tile(ROWS, k, 0, a, rs, 1, b, ldb, c, ldc, accumulate, ahead, stride);                  \
+/* One function a row count and a way of reading `a`: a sliver, of a packed panel always, or rows where they are. */
+#define TILE_FUNCTIONS(ROWS)                                                                             \
+    FUNCTION void sliver_##ROWS(int64_t k, const float *a, REST) {                                       \
+        (void)ldb;                                                                                       \
+        panel_tile(ROWS, k, 0, a, 1, ROWS, b, G2_PANEL, c, ldc, accumulate, ahead, stride);              \
+    }                                                                                                    \
+    FUNCTION void strided_##ROWS(int64_t k, const float *a, int64_t rs, REST) {                          \
+        if (KNOWN && ldb == G2_PANEL)                                                                    \
+            panel_tile(ROWS, k, 0, a, rs, 1, b, G2_PANEL, c, ldc, accumulate, ahead, stride);            \
+        else                                                                                             \
+            panel_tile(ROWS, k, 0, a, rs, 1, b, ldb, c, ldc, accumulate, ahead, stride);                 \
     }
 EACH_ROW_COUNT(TILE_FUNCTIONS)
 
 FUNCTION void NAMED(gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, REST) {
 #define SLIVER(ROWS) \
     case ROWS: sliver_##ROWS(k, a, b, ldb, c, ldc, accumulate, ahead, stride); return;
-#define ROWS_OF(ROWS) \
-    case ROWS: rows_##ROWS(k, a, rs, b, ldb, c, ldc, accumulate, ahead, stride); return;
 #define STRIDED(ROWS) \
     case ROWS: strided_##ROWS(k, a, rs, b, ldb, c, ldc, accumulate, ahead, stride); return;
-    if (ldb != G2_PANEL) switch (m) { EACH_ROW_COUNT(STRIDED) }
-    else if (ks == m && rs == 1) switch (m) { EACH_ROW_COUNT(SLIVER) }
-    else switch (m) { EACH_ROW_COUNT(ROWS_OF) }
+    if (rs == 1 && ks == m && ldb == G2_PANEL) switch (m) { EACH_ROW_COUNT(SLIVER) }
+    else switch (m) { EACH_ROW_COUNT(STRIDED) }
 }
 
 /* G2_VL vectors to columns that are ldb apart.  The empty statement keeps the compiler from counting on with a pointer
