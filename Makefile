@@ -90,12 +90,15 @@ test-csrc: dist
 	$(WORK)/venv-csrc/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
 	$(call run,venv-csrc)/$(pytest) -m "not slow" $(ROOT)/tests/test_csrc.py
 
+# C alone: the same programs whatever Cython checks.
+C_ALONE := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py)
+
 debug-test: sdist
 	$(call fresh,venv-debug)
 	rm -rf $(WORK)/debug
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
-	$(call run,venv-debug)/$(pytest) -m "not slow" $(ELSEWHERE) $(ROOT)/tests
+	$(call run,venv-debug)/$(pytest) -m "not slow" $(ELSEWHERE) $(C_ALONE) $(ROOT)/tests
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
 UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \
