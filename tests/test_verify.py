@@ -142,7 +142,7 @@ def test_numbers_that_are_not_finite(build, tmp_path, no_processes):
     model.blocks[1].mlp.c_fc.weight = weight
     model.save_pretrained(tmp_path)
     report = verify.verify(tmp_path)
-    assert failed(report) == {"gpt2cy"}  # the same NaN in every way, but close to nothing
+    assert failed(report) == {"gpt2cy"}  # NaN in every way, but close to nothing
     text = verify.lines(report)
     assert "FAILED: gpt2cy" in text[-1]
     where = "FAILED: the first number that is not finite: h.1.mlp.pre: nan at position 0 of sequence 0"
