@@ -70,7 +70,8 @@ enum { FETCHING_QUERIES = G2_WIDE_ROWS < 3 ? G2_WIDE_ROWS : 3 };
 
 /* scores[rows, 32] = q keys, q a sliver [k][rows]. */
 #define KEYS_FUNCTION(ROWS)                                                                                  \
-    FUNCTION void keys_##ROWS(int64_t k, const float *q, const float *keys, float *scores, const float *ahead) { \
+    FUNCTION void keys_##ROWS(int64_t k, const float *q, const float *keys, float *scores,                   \
+                              const float *ahead) {                                                          \
         panel_tile(ROWS, k, 0, q, 1, ROWS, keys, G2_BLOCK, scores, G2_BLOCK, 0,                              \
                    ROWS <= FETCHING_QUERIES ? ahead : NULL, G2_PANEL);                                       \
     }
@@ -82,7 +83,7 @@ EACH_ROW_COUNT(KEYS_FUNCTION)
                                 int64_t head_dim, float *out, int64_t ld_out, int accumulate,                \
                                 const float *ahead) {                                                        \
         if (ROWS > FETCHING_QUERIES) ahead = NULL;                                                           \
-        if (KNOWN && head_dim == 64) /* GPT-2's */                                                        \
+        if (KNOWN && head_dim == 64) /* GPT-2's */                                                           \
             panel_tile(ROWS, k, diagonal, weights, G2_BLOCK, 1, values, 64, out, ld_out, accumulate, ahead,  \
                        G2_PANEL);                                                                            \
         else                                                                                                 \

@@ -84,7 +84,7 @@ INLINE void columns(const int rows, const int fetching, int64_t k, int64_t diago
         for (int col = 0; col < G2_PANEL; col += G2_TILE_WIDTH * G2_VL) {
             tile(rows, G2_TILE_WIDTH, G2_TILE_STEPS, fetching, k, diagonal, a, rs, ks, b + col, ldb, c + col, ldc,
                  accumulate, ahead, stride);
-            if (fetching == PERHAPS ? ahead != NULL : fetching) ahead += k / G2_TILE_STEPS * stride;
+            if (ahead) ahead += k / G2_TILE_STEPS * stride;
         }
 }
 

@@ -93,6 +93,12 @@ cdef void pack_one(const Product *p, Py_ssize_t sliver) noexcept nogil:
     p.team.table.transpose(p.a + row * p.lda, p.lda, height, p.w.k, <float *>sliver_at(p, sliver, 0), height)
 
 
+cdef void pack_all(const Product *p) noexcept nogil:
+    cdef Py_ssize_t sliver
+    for sliver in range(p.n_slivers):
+        pack_one(p, sliver)
+
+
 cdef Ahead fetch(const Product *p, Py_ssize_t k0, Py_ssize_t sliver, Py_ssize_t height, Py_ssize_t step,
                  const float *b, Py_ssize_t nth, Py_ssize_t n, bint last_panel) noexcept nogil:
     """What the nth of a task's n slivers fetches meanwhile.
@@ -167,11 +173,10 @@ cdef void pack_some(const Product *p, int worker) noexcept nogil:
 
 cdef void multiply_some(const Product *p, int worker) noexcept nogil:
     cdef Product own = p[0]
-    cdef Py_ssize_t i, task = take(p.region, worker)
+    cdef Py_ssize_t task = take(p.region, worker)
     if p.copy and task >= 0:
         own.slivers += worker * p.copy
-        for i in range(p.n_slivers):
-            pack_one(&own, i)
+        pack_all(&own)
     while task >= 0:
         multiply_one(&own, task, p.tiles + worker * <Py_ssize_t>TILE_FLOATS)
         task = take(p.region, worker)
@@ -220,8 +225,7 @@ cdef void matmul(const Team *team, const float *a, Py_ssize_t lda, Py_ssize_t m,
     p.region = &region
     n_tasks = p.n_chunks * p.n_groups
     if p.slivers != NULL and n == 1:
-        for i in range(p.n_slivers):
-            pack_one(&p, i)
+        pack_all(&p)
     elif not p.near:
         open_region(&region, n, p.n_slivers)
         for i in prange(n, schedule="static", chunksize=1, num_threads=n):

@@ -10,8 +10,8 @@ from gpt2cy.kernels.table cimport G2_LINE, fp_mode, g2_embed, g2_fp_enter, g2_fp
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, take, workers
 
 cdef enum:
-    CHUNK = 32768           # numbers of a task
-    SIDE_BY_SIDE = 12       # rows that make twos, threes and fours of layer norm (csrc/rows.inc.h)
+    CHUNK = 32768          # numbers of a task
+    SIDE_BY_SIDE = 12      # rows that make twos, threes and fours of layer norm (csrc/rows.inc.h)
     TASKS_EACH = 4         # at least this many tasks a thread, where there are rows enough
 
 cdef double WORTH_A_TEAM = 3.0e4   # numbers
