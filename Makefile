@@ -18,6 +18,11 @@ run = cd $(WORK)/away && PATH="$(WORK)/$(1)/bin:$$PATH" $(WORK)/$(1)/bin
 lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
+# Files of tests side by side; then those that measure time, which nothing may disturb. $(call tests,VENV,ARGUMENTS)
+JOBS ?= 2
+beside = -n $(JOBS) --dist loadfile
+tests = $(call run,$(1))/$(pytest) $(beside) -m "not slow and not alone" $(2) && \
+  $(call run,$(1))/$(pytest) -m "alone and not slow" $(2)
 
 # Targets of their own.
 ELSEWHERE := --ignore=$(ROOT)/tests/peers --ignore=$(ROOT)/tests/builds
@@ -59,14 +64,14 @@ test: dist
 	$(call run,venv-test)/python -c "from gpt2cy.kernels import dispatch; print(*dispatch.available())" > $(WORK)/isas
 	for isa in $$(cat $(WORK)/isas); do \
 	  echo "GPT2CY_ISA=$$isa"; \
-	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
+	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) $(beside) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
 	done
-	$(call run,venv-test)/$(pytest) -m "not slow" $(ELSEWHERE) $(ROOT)/tests
+	$(call tests,venv-test,$(ELSEWHERE) $(ROOT)/tests)
 
 test-peers: dist
 	$(call fresh,venv-peers)
 	$(WORK)/venv-peers/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/peers/requirements.txt
-	$(call run,venv-peers)/$(pytest) $(ROOT)/tests/peers $(call paths,tests/test_checks.py tests/test_bad_input.py)
+	$(call run,venv-peers)/$(pytest) $(beside) $(ROOT)/tests/peers $(call paths,tests/test_checks.py tests/test_bad_input.py)
 
 # The test modules are this environment's; what they test is in others, of their own.
 test-builds test-builds-quick: dist
@@ -98,7 +103,7 @@ debug-test: sdist
 	rm -rf $(WORK)/debug
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
-	$(call run,venv-debug)/$(pytest) -m "not slow" $(ELSEWHERE) $(C_ALONE) $(ROOT)/tests
+	$(call tests,venv-debug,$(ELSEWHERE) $(C_ALONE) $(ROOT)/tests)
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
 UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -103,7 +104,14 @@ def cythonized(modules, force):
 
 
 class BuildExtensions(build_ext):
-    """Adds OpenMP where it works, and the kernels' objects to the one module that holds the table."""
+    """Adds OpenMP where it works, and the kernels' objects to the one module that holds the table.
+
+    As many files are compiled at once as there are processors, unless -j says otherwise.
+    """
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.parallel = os.cpu_count()
 
     def build_extensions(self):
         stamp = BUILD / "settings.txt"  # of the last build here: after others, nothing of it may be kept
@@ -132,15 +140,16 @@ class BuildExtensions(build_ext):
         stamp.write_text(settings)
 
     def kernel_objects(self):
-        objects = []
-        for source, flags in KERNELS.items():
-            objects += self.compiler.compile(
+        def compiled(source):
+            return self.compiler.compile(
                 [str(CSRC / source)],
                 output_dir=self.build_temp,
                 include_dirs=[str(CSRC)],
-                extra_preargs=spelled([*CFLAGS, *SETTINGS["warnings"], *flags]),
+                extra_preargs=spelled([*CFLAGS, *SETTINGS["warnings"], *KERNELS[source]]),
             )
-        return objects
+
+        with ThreadPoolExecutor(self.parallel) as pool:
+            return [made for objects in pool.map(compiled, KERNELS) for made in objects]
 
     def openmp_flags(self):
         """(compile, link) flags of the first spelling whose program compiles, links and runs."""

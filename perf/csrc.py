@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C kernels compiled apart from the package, with the flags that setup.py gives them (build.toml)."""
 
+import os
 import platform
 import subprocess
 import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,20 +25,27 @@ def kernels(machine=MACHINE):
     return {**SETTINGS["everywhere"], **SETTINGS.get(machine, {})}
 
 
-def build(program, folder, compiler="cc", machine=MACHINE, optimisation=("-O3",), compile_only=(), link=()):
-    """Compile every kernel and a C program, link them into the folder, and return what was made.
+def objects(folder, compiler="cc", machine=MACHINE, optimisation=("-O3",), more=(), source=CSRC):
+    """Compile every kernel of a machine, several at once; return the objects, which lie in the folder.
 
-    `compile_only` are flags of the compiler alone, as -Werror; `optimisation` also reaches the linker, which
-    sanitizers need.
+    `more` are flags of any kind; `source` is where the kernels are.
     """
-    objects = []
-    for source, own in {**{CSRC / name: own for name, own in kernels(machine).items()}, program: []}.items():
-        objects.append(folder / f"{source.stem}.o")
-        options = [*flags(machine), *compile_only, *own, *optimisation, f"-I{CSRC}"]
-        subprocess.run([compiler, *options, "-c", source, "-o", objects[-1]], check=True)
+
+    def compiled(name, own):
+        made = folder / f"{Path(name).stem}.o"
+        options = [*flags(machine), *own, *optimisation, *more]
+        subprocess.run([compiler, *options, "-c", source / name, "-o", made], check=True)
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compiled, *zip(*kernels(machine).items(), strict=True)))
+
+
+def link(program, kernels, folder, compiler="cc", machine=MACHINE, optimisation=("-O3",), more=()):
+    """Compile a C program, link it with the kernels' objects, and return what was made in the folder."""
     made = folder / program.stem
-    libraries = ["-lm", "-pthread"]
-    subprocess.run([compiler, *optimisation, *link, *objects, *libraries, "-o", made], check=True)
+    options = [*flags(machine), *optimisation, *more, f"-I{CSRC}"]
+    subprocess.run([compiler, *options, program, *kernels, "-lm", "-pthread", "-o", made], check=True)
     return made
 
 

@@ -52,7 +52,7 @@ def count(compiler="cc"):
         raise CannotCount("no valgrind here")
     compiler_version(compiler)
     with tempfile.TemporaryDirectory() as folder:
-        program = csrc.build(SOURCE, Path(folder), compiler)
+        program = csrc.link(SOURCE, csrc.objects(Path(folder), compiler), Path(folder), compiler)
         return {isa: counts for isa in ISAS if (counts := count_isa(program, isa, Path(folder)))}
 
 

@@ -208,6 +208,7 @@ print("ends")
 
 
 @posix
+@pytest.mark.alone
 def test_control_c_ends_a_forward_within_a_block(python):
     """GEN-17: KeyboardInterrupt comes between two blocks, and everything goes on as before."""
     code = """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C kernels by themselves: csrc/kernels.c, built as setup.py builds them, and under sanitizers."""
 
+import functools
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -19,11 +19,22 @@ exhaustive = [pytest.mark.slow, pytest.mark.exhaustive]
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def build(folder, compiler, machine, optimisation, link=(), program="kernels"):
-    """Compile every kernel of a machine and a test program; return the program."""
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Compile a test program with every kernel of a machine, each of which is compiled once; return it."""
     strict = [*SETTINGS["warnings"], "-Werror"]
-    source = ROOT / "tests/csrc" / f"{program}.c"
-    return csrc.build(source, folder, compiler, machine, optimisation, strict, link)
+
+    @functools.cache
+    def kernels(*way):
+        return csrc.objects(tmp_path_factory.mktemp("kernels"), *way, strict)
+
+    def build(compiler, optimisation, program="kernels", machine=csrc.MACHINE):
+        source, folder = ROOT / "tests/csrc" / f"{program}.c", tmp_path_factory.mktemp(program)
+        way = compiler, machine, optimisation
+        emulated = [] if machine == csrc.MACHINE else ["-static"]
+        return csrc.link(source, kernels(*way), folder, *way, [*strict, *emulated])
+
+    return build
 
 
 def passes(*command):
@@ -39,10 +50,10 @@ def passes(*command):
     [("cc", ("-O3",)), ("cc", ("-O0",)), ("cc", SANITIZED), ("clang", ("-O3",)), ("musl-gcc", ("-O3",))],
     ids=["as-built", "not-optimised", "sanitized", "clang", "musl"],
 )
-def test_kernels(tmp_path, compiler, optimisation):
+def test_kernels(build, compiler, optimisation):
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
-    said = passes(build(tmp_path, compiler, platform.machine(), optimisation))
+    said = passes(build(compiler, optimisation))
     for kernel in (
         "gemm_tile",
         "gemm_epilogue",
@@ -73,14 +84,8 @@ def test_the_program_can_fail(tmp_path, source, right, wrong, found):
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    objects = []
-    kernels = {**SETTINGS["everywhere"], **SETTINGS[platform.machine()]}
-    for path, flags in {tmp_path / "csrc" / name: flags for name, flags in kernels.items()}.items():
-        objects.append(path.with_suffix(".o"))
-        subprocess.run(["cc", *SETTINGS["flags"], *flags, "-O1", "-c", path, "-o", objects[-1]], check=True)
-    program = tmp_path / "kernels"
-    options = [f"-I{CSRC}", ROOT / "tests/csrc/kernels.c", *objects, "-lm", "-o", program]
-    subprocess.run(["cc", "-std=gnu11", "-O1", *options], check=True)
+    objects = csrc.objects(tmp_path, optimisation=("-O1",), source=tmp_path / "csrc")
+    program = csrc.link(ROOT / "tests/csrc/kernels.c", objects, tmp_path, optimisation=("-O1",))
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 1
     failed = {line.split()[1] for line in done.stdout.splitlines() if line.endswith("FAILED")}
@@ -88,9 +93,9 @@ def test_the_program_can_fail(tmp_path, source, right, wrong, found):
 
 
 @pytest.mark.parametrize("step", [4099, pytest.param(1, marks=exhaustive)])
-def test_functions_of_every_float32(tmp_path, step):
+def test_functions_of_every_float32(build, step):
     """exp, the GELUs, ReLU and softmax: bits of `ref`, and ulp from the truth; shared by two processes."""
-    program = build(tmp_path, "cc", platform.machine(), ("-O3",), program="functions")
+    program = build("cc", ("-O3",), "functions")
     commands = [[program, str(first * step), str(2 * step)] for first in range(2)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     for process in running:
@@ -105,18 +110,17 @@ def test_functions_of_every_float32(tmp_path, step):
 @pytest.mark.parametrize(
     "optimisation", [("-O3",), ("-O1", "-g", "-fsanitize=thread")], ids=["as-built", "tsan"]
 )
-def test_no_two_threads_meet(tmp_path, optimisation):
+def test_no_two_threads_meet(build, optimisation):
     """The drivers' way of sharing work, under a race detector: it exits with 66 where it finds one."""
-    passes(build(tmp_path, "cc", platform.machine(), optimisation, program="threads"))
+    passes(build("cc", optimisation, "threads"))
 
 
 @pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="no cross compiler for aarch64")
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="no qemu-user")
 @pytest.mark.parametrize("program", ["kernels", "threads"])
-def test_on_aarch64(tmp_path, program):
+def test_on_aarch64(build, program):
     """NEON, cross-compiled and emulated: the bits of ref there, and the golden ones of x86."""
-    built = build(tmp_path, "aarch64-linux-gnu-gcc", "aarch64", ("-O3",), ["-static"], program)
-    said = passes("qemu-aarch64", built)
+    said = passes("qemu-aarch64", build("aarch64-linux-gnu-gcc", ("-O3",), program, "aarch64"))
     assert "neon" in said
     if program == "kernels":
         assert "neon    golden         ok" in said

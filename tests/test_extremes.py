@@ -170,6 +170,7 @@ def test_a_weight_of_any_size_keeps_every_promise(model, same_bits, value):
 # ---- subnormal numbers
 
 
+@pytest.mark.alone
 def test_subnormal_weights_cost_no_time():
     """NUM-04: c_fc of 1e-41, against one of 0.02, run in turn; and right to 1e-38."""
     small, normal = gpt2cy.MLP(256, seed=0), gpt2cy.MLP(256, seed=0)

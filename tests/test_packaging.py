@@ -109,6 +109,7 @@ def test_what_is_installed():
     assert {path.name.split(".")[0] for path in LIBRARIES} - stubs == {"_cyutility"}
 
 
+@pytest.mark.alone
 def test_import_time(python):
     """At most 20 ms more than NumPy's own; the best of several, since neighbours may be busy."""
     clock = "time.perf_counter()"

@@ -689,6 +689,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
     assert float(python(code)) < 30
 
 
+@pytest.mark.alone
 def test_gen_17_control_c(python):
     """KeyboardInterrupt within a token's time, and what the system adds; model and cache are as before."""
     code = """

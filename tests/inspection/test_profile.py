@@ -38,6 +38,7 @@ def test_a_clocked_pass_is_the_plain_one(build, length, last_only, n_layers, n_t
     assert min(seconds.values()) > 0
 
 
+@pytest.mark.alone
 def test_the_parts_of_a_clocked_pass_are_the_call(model):
     tokens = np.arange(140).reshape(2, 70) % 61
     for n_threads in (1, 3):
