@@ -13,11 +13,11 @@
  * Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018);
  * T. Dao et al., "FlashAttention" (2022). */
 
-/* Group j of 16 g's scores, scaled; -inf where this query does not see. */
-INLINE vf key_scores(const float *score, int g, int j, int64_t visible, float scale) {
-    vf v = v_load(score + g * G2_LANES + j * G2_VL) * v_splat(scale);
-    if (visible == G2_BLOCK) return v;
-    return v_head(lanes_in(visible - g * G2_LANES, j), v, v_splat(-__builtin_inff()));
+/* Register j of 16 keys' scores, scaled; -inf where this query does not see, which is all but the first `seen`. */
+INLINE vf key_scores(const float *score, int j, int64_t seen, float scale) {
+    vf v = v_load(score + j * G2_VL) * v_splat(scale);
+    if (seen >= G2_LANES) return v;
+    return v_head(lanes_in(seen, j), v, v_splat(-__builtin_inff()));
 }
 
 /* Scores of n queries against a block to exp(score - maximum); updates m and l, rescales out.  The first sees
@@ -29,12 +29,16 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
     float highest[G2_TILE_ROWS], sums[G2_TILE_ROWS];
     for (int64_t i = 0; i < n; i++) {
         const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
+        const float *score = scores + i * G2_BLOCK;
         lanes16 top;
-        UNROLL for (int g = 0; g < GROUPS; g++)
+        UNROLL for (int g = 0; g < GROUPS; g++) {
+            const int64_t seen = visible - g * G2_LANES;
+            if (seen <= 0) break;
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf v = key_scores(scores + i * G2_BLOCK, g, j, visible, scale);
+                vf v = key_scores(score + g * G2_LANES, j, seen, scale);
                 top.r[j] = g ? v_max(top.r[j], v) : v;
             }
+        }
         float h = lanes_max(top);
         highest[i] = first || !(m[i] > h) ? h : m[i];
     }
@@ -42,13 +46,16 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
         float *score = scores + i * G2_BLOCK;
         lanes16 sum = {{{0}}};
-        UNROLL for (int g = 0; g < GROUPS; g++)
+        UNROLL for (int g = 0; g < GROUPS; g++) {
+            const int64_t seen = visible - g * G2_LANES;
+            if (seen <= 0) break;
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf e = v_exp_down(key_scores(score, g, j, visible, scale) - v_splat(highest[i]));
+                vf e = v_exp_down(key_scores(score + g * G2_LANES, j, seen, scale) - v_splat(highest[i]));
                 v_store(score + g * G2_LANES + j * G2_VL, e);
-                if (visible == G2_BLOCK) sum.r[j] = sum.r[j] + e;
-                else sum.r[j] = v_head(lanes_in(visible - g * G2_LANES, j), sum.r[j] + e, sum.r[j]);
+                vf more = sum.r[j] + e;
+                sum.r[j] = seen >= G2_LANES ? more : v_head(lanes_in(seen, j), more, sum.r[j]);
             }
+        }
         sums[i] = lanes_sum(sum);
     }
     for (int64_t i = 0; i < n; i++, out += ld_out) {
