@@ -18,11 +18,11 @@ run = cd $(WORK)/away && PATH="$(WORK)/$(1)/bin:$$PATH" $(WORK)/$(1)/bin
 lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
-# Files of tests side by side; then those that measure time, which nothing may disturb. $(call tests,VENV,ARGUMENTS)
+# Files of tests side by side; then those that measure time, by themselves. $(call tests,VENV,MARKERS,ARGUMENTS)
 JOBS ?= 2
 beside = -n $(JOBS) --dist loadfile
-tests = $(call run,$(1))/$(pytest) $(beside) -m "not slow and not alone" $(2) && \
-  $(call run,$(1))/$(pytest) -m "alone and not slow" $(2)
+tests = $(call run,$(1))/$(pytest) $(beside) -m "$(2) and not alone" $(3) && \
+  $(call run,$(1))/$(pytest) -m "$(2) and alone" $(3)
 
 # Targets of their own.
 ELSEWHERE := --ignore=$(ROOT)/tests/peers --ignore=$(ROOT)/tests/builds
@@ -66,7 +66,7 @@ test: dist
 	  echo "GPT2CY_ISA=$$isa"; \
 	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
 	done
-	$(call tests,venv-test,$(ELSEWHERE) $(ROOT)/tests)
+	$(call tests,venv-test,not slow,$(ELSEWHERE) $(ROOT)/tests)
 
 test-peers: dist
 	$(call fresh,venv-peers)
@@ -83,7 +83,7 @@ test-builds test-builds-quick: dist
 test-slow: dist
 	$(call fresh,venv-slow)
 	$(WORK)/venv-slow/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
-	$(call run,venv-slow)/$(pytest) -m "slow and not exhaustive" $(ELSEWHERE) $(ROOT)/tests
+	$(call tests,venv-slow,slow and not exhaustive,$(ELSEWHERE) $(ROOT)/tests)
 
 test-exhaustive: dist
 	$(call fresh,venv-exhaustive)
@@ -95,15 +95,15 @@ test-csrc: dist
 	$(WORK)/venv-csrc/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
 	$(call run,venv-csrc)/$(pytest) -m "not slow" $(ROOT)/tests/test_csrc.py
 
-# C alone: the same programs whatever Cython checks.
-C_ALONE := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py)
+# The same whatever Cython checks: C alone, Python alone, and the scripts that time what is tested anyway.
+UNCHECKED := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py tokenizer test_packaging.py test_perf.py)
 
 debug-test: sdist
 	$(call fresh,venv-debug)
 	rm -rf $(WORK)/debug
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
-	$(call tests,venv-debug,$(ELSEWHERE) $(C_ALONE) $(ROOT)/tests)
+	$(call tests,venv-debug,not slow,$(ELSEWHERE) $(UNCHECKED) $(ROOT)/tests)
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
 UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \

@@ -79,6 +79,7 @@ def test_gpt2_small_takes_little_more_than_its_weights(python):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_building_takes_little_more_than_drawing(python):
     """gpt2-small: at most 1.5 times NumPy's time for as many float32 normals."""
     code = (

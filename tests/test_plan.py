@@ -198,6 +198,7 @@ def test_absurd_sizes_are_planned_in_the_memory_of_small_ones(sizes, batch, monk
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(("preset", "batch", "length"), [("tiny", 1, 64), ("medium", 2, 100)])
 def test_expected_times_come_true(preset, batch, length):
     """Within 30 %. A plan is of a machine with nobody else, so is the time it is held against."""
@@ -219,6 +220,7 @@ def test_expected_times_come_true(preset, batch, length):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_slice_stands_for_the_whole(monkeypatch):
     """Two of six blocks, an eighth of the head and two of three sequences: a forward pass within 30 %."""
     config = dataclasses.replace(gpt2cy.GPTConfig.preset("medium"), vocab_size=4096)

@@ -181,6 +181,7 @@ def test_plot(model):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_parts_are_the_whole():
     """At gpt2-small within 5 % of a forward without a clock: the fastest of many, in turn, by one thread."""
     gpt2cy.set_num_threads(1)
