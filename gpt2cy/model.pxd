@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from libc.stdint cimport int64_t
 
-from gpt2cy.kernels.memory cimport Arena
+from gpt2cy.kernels.memory cimport Arena, Spare
 from gpt2cy.layers.embedding cimport Embedding
 from gpt2cy.layers.head cimport Scores
 from gpt2cy.layers.layernorm cimport LayerNorm
@@ -18,7 +18,8 @@ cdef class GPT:
     cdef readonly LayerNorm ln_f
     cdef readonly Linear lm_head
     cdef Arena arena
-    cdef void *spare           # memory of the last call's workspace
+    cdef Spare scratch         # memory of the last call's workspace
+    cdef Spare results         # ... and of its logits, once nobody holds them
     cdef Parameters parameters  # by name
     cdef int score(self, Workspace w, list lengths, Scores scores, Observer observer) except -1
     cdef list enter_caches(self, list caches, list lengths, str many)

@@ -7,6 +7,8 @@ n counts the rows of all sequences, one after the other; nothing is padded, and 
 a sequence begins.  `GPT.run` is the one way through; forward, next_logits, forward_many and next_logits_many
 check their arguments and differ in what they keep.
 """
+import math
+
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -14,13 +16,14 @@ from libc.string cimport memmove
 
 from gpt2cy.cache cimport KVCache
 from gpt2cy.kernels cimport rows as kernel
+from gpt2cy.kernels.memory cimport Result, Spare, new_result, spare_result
 from gpt2cy.kernels.packed cimport PackedMatrix
 from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, apart, show
 from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, forget, gather_last, keep_last, residual_nbytes
+from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, gather_last, keep_last, residual_nbytes
 
 from gpt2cy import _checks
 from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
@@ -28,6 +31,9 @@ from gpt2cy.config import exact
 from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
 from gpt2cy.layers.tap import EDITS as _EDITS
+
+cdef enum:
+    KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; of smaller ones the C library sees to it
 
 
 cdef class GPT:
@@ -65,6 +71,9 @@ cdef class GPT:
     on the weights and the tokens before it, to the bit: not on batch, cache, threads or, with fused multiply-add,
     instruction set (docs/numerics.md).
 
+    When nobody holds a large result any longer (32 MiB and more, but no more than the weights), the model keeps its
+    memory for the next one, as long as it lives itself: the system takes long to find and clear so many pages.
+
     Examples
     --------
     >>> import gpt2cy
@@ -85,6 +94,8 @@ cdef class GPT:
         cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
         cdef PackedMatrix matrix
         self.config = config
+        self.scratch = Spare()
+        self.results = Spare()
         host.require_memory("config", {"weights": nbytes}, _LESS_WEIGHTS)
         try:
             self.arena = Arena(nbytes)
@@ -108,9 +119,6 @@ cdef class GPT:
         if not config.tie_weights:
             head = self.lm_head
             head.draw(rng, std)
-
-    def __dealloc__(self):
-        forget(&self.spare)
 
     # ---- forward ----------------------------------------------------------------------------
 
@@ -153,7 +161,7 @@ cdef class GPT:
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         if scores is not None:
             nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
-        w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, &self.spare)
+        w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, self.scratch)
         w.lay_out(lengths, width, inner)
         if slots is None:
             w.own_blocks(width)
@@ -360,6 +368,7 @@ cdef class GPT:
     cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=None):
         """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
         cdef bint wanted = observer is None or observer.logits
+        cdef Result memory = None
         ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
         batch, length = ids.shape
         _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
@@ -375,9 +384,18 @@ cdef class GPT:
         if out is not None:
             _checks.output("out", out, shape)
             _checks.apart("out", out, "tokens", tokens)
+        wanted = wanted and out is None
+        nbytes = 4 * math.prod(shape)
+        kept = wanted and KEPT_FROM <= nbytes <= self.arena.nbytes
+        if kept:
+            memory = spare_result(self.results, nbytes)
         self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
-                            (batch if last_only else batch * length) * (wanted and out is None), observer)
-        if wanted and out is None:
+                            (batch if last_only else batch * length) * (wanted and memory is None), observer)
+        if kept and memory is None:
+            memory = new_result(self.results, nbytes)
+        if memory is not None:
+            out = memory.array(shape)
+        elif wanted:
             out = np.empty(shape, np.float32)
         self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
                   None, observer)
@@ -397,8 +415,7 @@ cdef class GPT:
             Whether to look at every activation on the way (`trace_names`), and raise where the first one is not
             finite.
         out : ndarray of float32, tokens.shape + (vocab_size,), optional
-            Takes the result, as in NumPy: C-contiguous, and not the memory of `tokens`. Used again and again it spares
-            the system the clearing of new pages, 206 MB for 1,024 tokens of GPT-2. After an error it may hold
+            Takes the result, as in NumPy: C-contiguous, and not the memory of `tokens`. After an error it may hold
             anything.
 
         Returns

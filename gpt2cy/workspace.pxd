@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from gpt2cy.kernels.memory cimport Spare
 from gpt2cy.kernels.table cimport g2_sequence
 from gpt2cy.kernels.threads cimport Team
 
@@ -27,12 +28,12 @@ cdef class Workspace:
     cdef Team team
     cdef Batch batch
     cdef Buffers buffers
-    cdef void **home
+    cdef Spare home
     cdef char *base
     cdef size_t size, used
     cdef void *take(self, size_t nbytes) except NULL
     cdef float *take_floats(self, Py_ssize_t count) except NULL
-    cdef int obtain(self, size_t nbytes, void **home) except -1
+    cdef int obtain(self, size_t nbytes, Spare home) except -1
     cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1
     cdef void give_back(self, const void *start) noexcept
     cdef int lay_out(self, list lengths, Py_ssize_t width, Py_ssize_t inner) except -1
@@ -46,4 +47,3 @@ cdef void keep_last(Batch *batch) noexcept nogil
 cdef Py_ssize_t gather_last(Batch *batch, Buffers *b, Py_ssize_t width) noexcept nogil
 cdef Workspace begin_call()
 cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner)
-cdef void forget(void **home) noexcept

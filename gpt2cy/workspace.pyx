@@ -9,19 +9,17 @@ that short calls do not ask the system for pages every time.
     Workspace.batch     one descriptor (csrc/table.h: g2_sequence) a sequence; rows are never padded
     Workspace.buffers   x, narrow, wide, scratch: what a Block needs
 """
+cimport cython
 from libc.stdint cimport SIZE_MAX
 from libc.string cimport memcpy
 
 from gpt2cy.kernels.attention cimport attend_scratch
 from gpt2cy.kernels.gemm cimport matmul_scratch
-from gpt2cy.kernels.memory cimport allocate, deallocate, rounded
+from gpt2cy.kernels.memory cimport Spare, allocate, deallocate, rounded
 from gpt2cy.kernels.table cimport G2_BLOCK, G2_PANEL
 from gpt2cy.kernels.threads cimport join_team, leave_team
 
 from gpt2cy.kernels import host
-
-cdef extern from "guard.h" nogil:
-    void *g2_swap(void **pointer, void *with_this)
 
 cdef enum:
     SPARE_BYTES = 64 << 20   # a larger block goes back to the system
@@ -83,23 +81,22 @@ cdef size_t residual_nbytes(Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t wid
     return rounded(n_sequences * sizeof(g2_sequence)) + 2 * floats(n * width)
 
 
+@cython.no_gc   # `home` is there as long as this is, and refers to nothing
 cdef class Workspace:
     """Scratch memory handed out from the front; closing gives back memory and team."""
 
     def __dealloc__(self):
         leave_team(&self.team)
-        if self.base != NULL and self.home != NULL and self.size <= SPARE_BYTES:
-            (<size_t *>self.base)[0] = self.size
-            deallocate(g2_swap(self.home, self.base))
+        if self.base != NULL and self.home is not None and self.size <= SPARE_BYTES:
+            self.home.keep(self.base, self.size)
         else:
             deallocate(self.base)
 
-    cdef int obtain(self, size_t nbytes, void **home) except -1:
-        """At least nbytes, from the spare block at `home` if that is large enough."""
-        cdef void *spare = g2_swap(home, NULL) if home != NULL else NULL
-        cdef size_t size = (<size_t *>spare)[0] if spare != NULL else 0
-        if size < nbytes:
-            deallocate(spare)
+    cdef int obtain(self, size_t nbytes, Spare home) except -1:
+        """At least nbytes, from the spare block at `home`, if there is one that is large enough."""
+        cdef size_t size = 0
+        cdef void *spare = home.take(nbytes, SIZE_MAX, &size) if home is not None else NULL
+        if spare == NULL:
             size = rounded(max(nbytes, sizeof(size_t)))
             spare = allocate(size)
             if spare == NULL:
@@ -112,7 +109,7 @@ cdef class Workspace:
     cdef int obtain_alone(self, str name, size_t result, size_t nbytes) except -1:
         """For a call of one layer on the argument `name`: refused before the result or anything else is allocated."""
         host.require_memory(name, {"result": result, "workspace": nbytes}, "the number of rows")
-        return self.obtain(nbytes, NULL) if nbytes else 0
+        return self.obtain(nbytes, None) if nbytes else 0
 
     cdef void *take(self, size_t nbytes) except NULL:
         cdef char *p = self.base + self.used
@@ -255,7 +252,7 @@ def parts_of(list lengths, list positions, Py_ssize_t width, Py_ssize_t inner, i
     cdef Py_ssize_t i, j
     cdef g2_sequence *s
     w.team.n_threads = n_threads
-    w.obtain(batch_nbytes(&w.team, lengths, width, inner, False), NULL)
+    w.obtain(batch_nbytes(&w.team, lengths, width, inner, False), None)
     w.lay_out(lengths, width, inner)
     for i in range(w.batch.n_sequences):
         w.batch.sequences[i].position = positions[i]
@@ -310,8 +307,3 @@ cdef Workspace call_alone(list lengths, Py_ssize_t width, Py_ssize_t inner):
     w.own_blocks(width)
     w.divide(width, inner)
     return w
-
-
-cdef void forget(void **home) noexcept:
-    """Free the spare block: its owner goes."""
-    deallocate(g2_swap(home, NULL))

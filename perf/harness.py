@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-REST_SECONDS = 0.25  # idle OpenMP threads of some engines spin for 0.2 s before they sleep
+REST_SECONDS = 0.25  # idle OpenMP threads of some engines, if nobody stops them, spin for 0.2 s before they sleep
 IN_PROCESS_REST = 0.005  # GNU OpenMP's threads, the only ones in a process of ours, sleep sooner
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -39,7 +40,7 @@ class EngineError(Exception):
 
 
 class Worker:
-    """An engine in a process of its own.
+    """An engine in a process of its own, which is stopped while nobody asks: its threads may be spinning.
 
     Parameters
     ----------
@@ -70,18 +71,26 @@ class Worker:
 
     def ask(self, do, **request):
         """Send one request and return the answer, or raise EngineError with the engine's own message."""
+        self.signal("SIGCONT")
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        self.signal("SIGSTOP")
         answer = json.loads(line) if line else {"error": "its process has ended"}
         if "error" in answer:
             raise EngineError(answer["error"])
         return answer
 
+    def signal(self, name):
+        """Send a signal, where the system has it and the process is there."""
+        if hasattr(signal, name):
+            self.process.send_signal(getattr(signal, name))
+
     def close(self):
         """End the process: it leaves when its input ends."""
+        self.signal("SIGCONT")
         self.process.communicate()
 
 

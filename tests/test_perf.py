@@ -195,6 +195,20 @@ def test_bad_arguments(arguments, message):
     assert message in done.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_worker_is_stopped_while_nobody_asks(harness, tmp_path):
+    """Its threads may be spinning, as those of OMP_WAIT_POLICY=active do for minutes."""
+    worker = harness.Worker("numpy", 1)
+    with pytest.raises(harness.EngineError):
+        worker.ask("load", weights=str(tmp_path / "none.npz"), config={})
+    stat = Path(f"/proc/{worker.process.pid}/stat")
+    deadline = time.monotonic() + 60
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline
+    worker.close()
+    assert worker.process.returncode is not None
+
+
 def test_relative_error(harness):
     want = np.array([[0.0, 2.0], [4.0, 6.0]])
     assert harness.relative_error(want.astype(np.float32), want) == 0

@@ -3,9 +3,17 @@
 
 An arena also knows who uses it: calls that read its weights, or one assignment that writes them.
 Memory handed out is never given back before the arena itself goes, so a pointer into it stays good.
+
+What a call needs besides, and a large result, come from a spare block where there is one: new pages have to be
+cleared by the system, and on a virtual machine perhaps to be found by its host, which can take longer than the
+arithmetic that fills them.
 """
 import os
 
+import numpy as np
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport SIZE_MAX
 
 
@@ -18,6 +26,7 @@ cdef extern from "guard.h" nogil:
     void g2_read_leave(int *state)
     int g2_write_enter(int *state)
     void g2_write_leave(int *state)
+    void *g2_swap(void **pointer, void *with_this)
 
 
 cdef int huge_pages = os.environ.get("GPT2CY_HUGE_PAGES") != "0"   # perf/memory.py shows what they give
@@ -86,3 +95,59 @@ cdef class Arena:
 
     cdef void leave_write(self) noexcept:
         g2_write_leave(&self.guard)
+
+
+cdef class Spare:
+    """A block that nobody uses, kept for whoever asks next for as much."""
+
+    def __dealloc__(self):
+        deallocate(g2_swap(&self.block, NULL))
+
+    cdef void keep(self, void *block, size_t nbytes) noexcept:
+        """In place of the one that was here; its first word says how large it is."""
+        (<size_t *>block)[0] = nbytes
+        deallocate(g2_swap(&self.block, block))
+
+    cdef void *take(self, size_t least, size_t most, size_t *nbytes) noexcept:
+        """The block if it has `least` to `most` bytes, or NULL; one that does not goes back to the system."""
+        cdef void *block = g2_swap(&self.block, NULL)
+        if block == NULL:
+            return NULL
+        nbytes[0] = (<size_t *>block)[0]
+        if least <= nbytes[0] <= most:
+            return block
+        deallocate(block)
+        return NULL
+
+
+@cython.no_gc   # `home` is there as long as this is, and refers to nothing
+cdef class Result:
+    """The memory of an array; when the last array on it goes, it becomes the spare block of its home."""
+
+    def __dealloc__(self):
+        if self.block != NULL:
+            self.home.keep(self.block, self.nbytes)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.block, self.nbytes, 0, flags)
+
+    cdef array(self, tuple shape):
+        """Of float32; its shape takes no more than the memory."""
+        return np.ndarray(shape, np.float32, self)
+
+
+cdef Result spare_result(Spare home, size_t nbytes):
+    """Memory for a result of so many bytes that is there already, or None."""
+    cdef Result result = Result.__new__(Result)
+    result.home = home
+    result.block = home.take(nbytes, nbytes + nbytes // 4, &result.nbytes)
+    return result if result.block != NULL else None
+
+
+cdef Result new_result(Spare home, size_t nbytes):
+    """Memory for a result of so many bytes, or None where it cannot be allocated."""
+    cdef Result result = Result.__new__(Result)
+    result.home = home
+    result.block = allocate(nbytes)
+    result.nbytes = nbytes
+    return result if result.block != NULL else None
