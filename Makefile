@@ -103,6 +103,7 @@ debug-test: sdist
 	rm -rf $(WORK)/debug
 	GPT2CY_DEBUG=1 $(WORK)/venv-debug/bin/pip wheel -q --no-deps -w $(WORK)/debug $(DIST)/*.tar.gz
 	$(WORK)/venv-debug/bin/pip install -q "$$(ls $(WORK)/debug/*.whl)[test]"
+	$(call run,venv-debug)/python -c "import gpt2cy; assert 'debug' in gpt2cy.show_config()['build']"
 	$(call tests,venv-debug,not slow,$(ELSEWHERE) $(UNCHECKED) $(ROOT)/tests)
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.

@@ -106,12 +106,14 @@ def cythonized(modules, force):
 class BuildExtensions(build_ext):
     """Adds OpenMP where it works, and the kernels' objects to the one module that holds the table.
 
-    As many files are compiled at once as there are processors, unless -j says otherwise.
+    As many files are compiled at once as there are processors for it, unless -j says otherwise.
     """
 
-    def initialize_options(self):
-        super().initialize_options()
-        self.parallel = os.cpu_count()
+    def finalize_options(self):
+        super().finalize_options()
+        if self.parallel is None:
+            allowed = getattr(os, "sched_getaffinity", lambda process: range(os.cpu_count() or 1))(0)
+            self.parallel = len(allowed)
 
     def build_extensions(self):
         stamp = BUILD / "settings.txt"  # of the last build here: after others, nothing of it may be kept
@@ -148,7 +150,7 @@ class BuildExtensions(build_ext):
                 extra_preargs=spelled([*CFLAGS, *SETTINGS["warnings"], *KERNELS[source]]),
             )
 
-        with ThreadPoolExecutor(self.parallel) as pool:
+        with ThreadPoolExecutor(self.parallel or 1) as pool:
             return [made for objects in pool.map(compiled, KERNELS) for made in objects]
 
     def openmp_flags(self):

@@ -26,6 +26,7 @@ cdef class GPT:
     cdef dict layers_by_name(self)
     cdef int write(self, path, form, dict options) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
+    cdef empty(self, tuple shape)
     cdef int check_cache(self, cache, str name) except -1
     cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=*, Scores scores=*) except -1

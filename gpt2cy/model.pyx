@@ -33,7 +33,7 @@ from gpt2cy.layers.linear import plain, reduced
 from gpt2cy.layers.tap import EDITS as _EDITS
 
 cdef enum:
-    KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; of smaller ones the C library sees to it
+    KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; that of smaller ones glibc, at least, keeps by itself
 
 
 cdef class GPT:
@@ -72,7 +72,8 @@ cdef class GPT:
     instruction set (docs/numerics.md).
 
     When nobody holds a large result any longer (32 MiB and more, but no more than the weights), the model keeps its
-    memory for the next one, as long as it lives itself: the system takes long to find and clear so many pages.
+    memory for the next one, since the system takes long to find and clear so many pages; `release_memory` gives it
+    back. Such an array does not own its memory, in NumPy's words: it cannot be resized in place.
 
     Examples
     --------
@@ -161,7 +162,13 @@ cdef class GPT:
         nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
         if scores is not None:
             nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
-        w.obtain(nbytes + n * (sizeof(int64_t) + sizeof(float *)) + 128, self.scratch)
+        nbytes += n * (sizeof(int64_t) + sizeof(float *)) + 128
+        try:
+            w.obtain(nbytes, self.scratch)
+        except MemoryError:
+            if not self.results.drop():
+                raise
+            w.obtain(nbytes, self.scratch)
         w.lay_out(lengths, width, inner)
         if slots is None:
             w.own_blocks(width)
@@ -318,8 +325,22 @@ cdef class GPT:
         reduce = "batch or length, or use next_logits where the last position is enough"
         if plan.get("activations", 0) > logits:
             reduce = "batch or length, or what is traced or edited"
-        host.require_memory(name, plan, reduce)
+        try:
+            host.require_memory(name, plan, reduce)
+        except MemoryError:
+            if not self.results.drop():
+                raise
+            host.require_memory(name, plan, reduce)
         return 0
+
+    cdef empty(self, tuple shape):
+        """A new float32 array for a result."""
+        try:
+            return np.empty(shape, np.float32)
+        except MemoryError:
+            if not self.results.drop():
+                raise
+            return np.empty(shape, np.float32)
 
     cdef int check_cache(self, cache, str name) except -1:
         cdef KVCache given
@@ -349,7 +370,12 @@ cdef class GPT:
         self.arena.enter_read()
         try:
             if caches is not None:
-                slots = self.enter_caches(caches, lengths, many)
+                try:
+                    slots = self.enter_caches(caches, lengths, many)
+                except MemoryError:
+                    if not self.results.drop():
+                        raise
+                    slots = self.enter_caches(caches, lengths, many)
             try:
                 self.run(read, lengths, slots, last_rows, data, outs, observer, scores)
                 if slots is not None:
@@ -396,7 +422,7 @@ cdef class GPT:
         if memory is not None:
             out = memory.array(shape)
         elif wanted:
-            out = np.empty(shape, np.float32)
+            out = self.empty(shape)
         self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
                   None, observer)
         return out
@@ -415,8 +441,8 @@ cdef class GPT:
             Whether to look at every activation on the way (`trace_names`), and raise where the first one is not
             finite.
         out : ndarray of float32, tokens.shape + (vocab_size,), optional
-            Takes the result, as in NumPy: C-contiguous, and not the memory of `tokens`. After an error it may hold
-            anything.
+            Takes the result, as in NumPy: C-contiguous, and not the memory of `tokens`. Used again and again it needs
+            no new pages. After an error it may hold anything.
 
         Returns
         -------
@@ -500,7 +526,7 @@ cdef class GPT:
         cdef bint wanted = observer is None or observer.logits
         ids, lengths, caches = self.ragged(name, sequences, caches)
         self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
-        outs = [np.empty((length, self.lm_head.out_features), np.float32) for length in lengths] if wanted else None
+        outs = [self.empty((length, self.lm_head.out_features)) for length in lengths] if wanted else None
         self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
 
@@ -535,7 +561,7 @@ cdef class GPT:
         ids, lengths, caches = self.ragged("sequences", sequences, caches)
         if out is None:
             self.require_memory("sequences", lengths, caches, len(lengths), None)
-            out = np.empty((len(lengths), self.lm_head.out_features), np.float32)
+            out = self.empty((len(lengths), self.lm_head.out_features))
         else:
             _checks.output("out", out, (len(lengths), self.lm_head.out_features), fewer=True)
             _checks.apart("out", out, "sequences", sequences)
@@ -1159,6 +1185,23 @@ cdef class GPT:
 
     def __sizeof__(self):
         return object.__sizeof__(self) + self.arena.nbytes
+
+    def release_memory(self):
+        """Give back to the system what is kept from one call to the next: a workspace, and the last large result.
+
+        The next call takes new memory, and so a little longer. A call that finds too little memory gives the
+        result's back by itself.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> model.next_logits([1, 2, 3]).shape
+        (512,)
+        >>> model.release_memory()
+        """
+        self.results.drop()
+        self.scratch.drop()
 
     @property
     def nbytes(self):

@@ -30,7 +30,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-REST_SECONDS = 0.25  # idle OpenMP threads of some engines, if nobody stops them, spin for 0.2 s before they sleep
+REST_SECONDS = 0.25  # idle OpenMP threads of some engines spin for 0.2 s, unless they are stopped
 IN_PROCESS_REST = 0.005  # GNU OpenMP's threads, the only ones in a process of ours, sleep sooner
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

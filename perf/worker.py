@@ -11,8 +11,10 @@ CALL is forward, next_logits, decode (the last column of tokens, after the other
 (the mean of -logprob of one sequence), or attention. Needs NumPy and what the engine needs, not gpt2cy.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from functools import partial
 from importlib import import_module
@@ -59,7 +61,14 @@ def read(path):
         return dict(arrays)
 
 
+def end_with_parent():
+    """On Linux, be killed when the bench is: a worker that is stopped would wait for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def main():
+    end_with_parent()
     engine, threads = sys.argv[1], int(sys.argv[2])
     sys.path.append(str(Path(__file__).resolve().parent / "engines"))
     answers = os.fdopen(os.dup(1), "w")

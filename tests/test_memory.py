@@ -99,6 +99,31 @@ print(best(lambda: gpt2cy.GPT(config, seed=0)) / draw)
     assert ratio <= 1.5
 
 
+def test_a_large_result_is_kept_for_one_of_its_size(python):
+    """And goes with its model, or when another size is asked for."""
+    code = """
+import gc, os
+import numpy as np, gpt2cy
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+config = gpt2cy.GPTConfig(70_000, 256, 2, 1, 256, tie_weights=True, lm_head_bias=False)
+model = gpt2cy.GPT(config, seed=0)
+ids = np.arange(250)
+model(ids[:3]); before = resident()
+for n in 250, 125, 3:
+    model(ids[:n]); print(resident() - before)
+del model
+print(resident() - before)
+"""
+    whole, half, same, deleted = map(int, python(code).split())  # MiB: results 66, 33 and 1, weights 68
+    assert whole > 60
+    assert 25 < half < whole - 25
+    assert abs(same - half) < 5
+    assert deleted < -50
+
+
 def test_deleting_gives_memory_back(python):
     """To the C library, which may keep some for later: asked to trim, it has nothing of ours left."""
     code = (

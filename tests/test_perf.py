@@ -199,14 +199,46 @@ def test_bad_arguments(arguments, message):
 def test_a_worker_is_stopped_while_nobody_asks(harness, tmp_path):
     """Its threads may be spinning, as those of OMP_WAIT_POLICY=active do for minutes."""
     worker = harness.Worker("numpy", 1)
-    with pytest.raises(harness.EngineError):
-        worker.ask("load", weights=str(tmp_path / "none.npz"), config={})
-    stat = Path(f"/proc/{worker.process.pid}/stat")
-    deadline = time.monotonic() + 60
-    while stat.read_text().rpartition(")")[2].split()[0] != "T":
-        assert time.monotonic() < deadline
-    worker.close()
+    try:
+        with pytest.raises(harness.EngineError):
+            worker.ask("load", weights=str(tmp_path / "none.npz"), config={})
+        waits_until_stopped(worker.process.pid)
+    finally:
+        worker.close()
     assert worker.process.returncode is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_stopped_worker_ends_with_its_bench(tmp_path):
+    code = """
+import sys, time, harness
+worker = harness.Worker("numpy", 1)
+try: worker.ask("load", weights="none.npz", config={})
+except harness.EngineError: print(worker.process.pid, flush=True)
+time.sleep(600)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PERF), *filter(None, sys.path)])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    ) as bench:
+        pid = int(bench.stdout.readline())
+        waits_until_stopped(pid)
+        bench.kill()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists() and state_of(pid) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def waits_until_stopped(pid):
+    deadline = time.monotonic() + 60
+    while state_of(pid) != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_relative_error(harness):

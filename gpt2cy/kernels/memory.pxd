@@ -13,6 +13,7 @@ cdef class Arena:
 
 cdef class Spare:
     cdef void *block
+    cdef bint drop(self) noexcept
     cdef void keep(self, void *block, size_t nbytes) noexcept
     cdef void *take(self, size_t least, size_t most, size_t *nbytes) noexcept
 

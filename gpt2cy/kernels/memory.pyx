@@ -101,7 +101,13 @@ cdef class Spare:
     """A block that nobody uses, kept for whoever asks next for as much."""
 
     def __dealloc__(self):
-        deallocate(g2_swap(&self.block, NULL))
+        deallocate(self.block)
+
+    cdef bint drop(self) noexcept:
+        """Give it back to the system; whether there was one."""
+        cdef void *block = g2_swap(&self.block, NULL)
+        deallocate(block)
+        return block != NULL
 
     cdef void keep(self, void *block, size_t nbytes) noexcept:
         """In place of the one that was here; its first word says how large it is."""

@@ -148,6 +148,7 @@ def test_long_texts_are_cut_alike(both):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("unit", ["a", "^", "0", " ", "\n", "'s", " a"], ids=ascii)
 def test_a_million_in_linear_time(gpt2, unit):
     def seconds(count):
