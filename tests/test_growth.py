@@ -3,6 +3,7 @@
 
 import contextlib
 import gc
+import os
 import sys
 import tracemalloc
 
@@ -76,8 +77,10 @@ BAD = {
 
 
 def resident():
+    """Bytes of memory of our own: pages of files come and go as the system likes."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+        _, pages, of_files, *_ = map(int, file.read().split())
+    return (pages - of_files) * os.sysconf("SC_PAGE_SIZE")
 
 
 def grown(call, rounds):

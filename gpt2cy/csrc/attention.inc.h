@@ -33,7 +33,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         lanes16 top;
         UNROLL for (int g = 0; g < GROUPS; g++) {
             const int64_t seen = visible - g * G2_LANES;
-            if (seen <= 0) break;
+            if (g && seen <= 0) break; /* each sees one key at least */
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
                 vf v = key_scores(score + g * G2_LANES, j, seen, scale);
                 top.r[j] = g ? v_max(top.r[j], v) : v;
@@ -48,7 +48,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         lanes16 sum = {{{0}}};
         UNROLL for (int g = 0; g < GROUPS; g++) {
             const int64_t seen = visible - g * G2_LANES;
-            if (seen <= 0) break;
+            if (g && seen <= 0) break;
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
                 vf e = v_exp_down(key_scores(score + g * G2_LANES, j, seen, scale) - v_splat(highest[i]));
                 v_store(score + g * G2_LANES + j * G2_VL, e);
