@@ -124,6 +124,40 @@ print(resident() - before)
     assert deleted < -50
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "model.forward_many([np.arange(250)])",  # results
+        "model.next_logits(np.zeros((20, 250), int), out=few)",  # a workspace
+        "model.next_logits(np.zeros((64, 1), int), model.new_cache(64, capacity=250), out=many)",  # a cache
+    ],
+    ids=["results", "workspace", "cache"],
+)
+def test_a_kept_result_makes_room(python, call):
+    """Where the system refuses memory to a call; a result that somebody holds does not."""
+    code = f"""
+import resource
+import numpy as np, gpt2cy
+config = gpt2cy.GPTConfig(70_000, 256, 2, 4, 256, tie_weights=True, lm_head_bias=False)
+model = gpt2cy.GPT(config, seed=0)
+few, many = np.empty((20, 70_000), np.float32), np.empty((64, 70_000), np.float32)
+held = model(np.arange(250))
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (12 << 20),) * 2)
+def fits():
+    try:
+        {call}
+        return True
+    except MemoryError:
+        return False
+print(fits())
+del held
+print(fits())
+"""
+    assert python(code, GPT2CY_NUM_THREADS="1").split() == ["False", "True"]
+
+
 def test_deleting_gives_memory_back(python):
     """To the C library, which may keep some for later: asked to trim, it has nothing of ours left."""
     code = (

@@ -195,7 +195,10 @@ def test_bad_arguments(arguments, message):
     assert message in done.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a worker's state is in /proc; its end is prctl's")
+
+
+@linux
 def test_a_worker_is_stopped_while_nobody_asks(harness, tmp_path):
     """Its threads may be spinning, as those of OMP_WAIT_POLICY=active do for minutes."""
     worker = harness.Worker("numpy", 1)
@@ -208,7 +211,7 @@ def test_a_worker_is_stopped_while_nobody_asks(harness, tmp_path):
     assert worker.process.returncode is not None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@linux
 def test_a_stopped_worker_ends_with_its_bench(tmp_path):
     code = """
 import sys, time, harness
