@@ -60,8 +60,9 @@ def generate(path, result):
 
 TABLES = {
     forward: "Milliseconds for a forward pass with the logits of every position; in brackets, how many times "
-    "as long torch took (the median of each round's ratio). Batch 1, float32, random weights; engines in turns, on "
-    "a shared machine: trust the ratios. Tiny has 256 positions here, not its 128. The files have every round.",
+    "as long torch took (the median of each round's ratio). Batch 1, float32, random weights; engines in "
+    "turns, on a shared machine: trust the ratios. Tiny has 256 positions here, not its 128. The files have "
+    "every round.",
     generate: "Milliseconds for one more token of every row of a batch, everything included (top_k and top_p "
     "over 50,257 logits too); in brackets, the share of what memory and arithmetic of the machine allow, "
     "measured in the same rounds. gpt2, float32.",
