@@ -18,9 +18,10 @@ run = cd $(WORK)/away && PATH="$(WORK)/$(1)/bin:$$PATH" $(WORK)/$(1)/bin
 lint = PATH="$(WORK)/$(1)/bin:$$PATH" && ruff check . && cython-lint gpt2cy
 paths = $(addprefix $(ROOT)/,$(wildcard $(1)))
 pytest = pytest --rootdir=$(ROOT) -c $(ROOT)/pyproject.toml -q
-# Files of tests side by side; then those that measure time, by themselves. $(call tests,VENV,MARKERS,ARGUMENTS)
+# Files of tests side by side, in their order (else the few long tests of test_csrc.py would be alone at the end);
+# then those that measure time, by themselves. $(call tests,VENV,MARKERS,ARGUMENTS)
 JOBS ?= 2
-beside = -n $(JOBS) --dist loadfile
+beside = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 tests = $(call run,$(1))/$(pytest) $(beside) -m "$(2) and not alone" $(3) && \
   $(call run,$(1))/$(pytest) -m "$(2) and alone" $(3)
 
@@ -77,7 +78,7 @@ test-peers: dist
 test-builds test-builds-quick: dist
 	$(call fresh,venv-builds)
 	$(WORK)/venv-builds/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/builds/requirements.txt
-	$(call run,venv-builds)/$(pytest) $(if $(findstring quick,$@),-m "not slow",) -rs -o faulthandler_timeout=0 \
+	$(call run,venv-builds)/$(pytest) -n $(JOBS) --dist loadgroup $(if $(findstring quick,$@),-m "not slow",) -rs -o faulthandler_timeout=0 \
 	  $(ROOT)/tests/builds
 
 test-slow: dist
@@ -95,8 +96,10 @@ test-csrc: dist
 	$(WORK)/venv-csrc/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]"
 	$(call run,venv-csrc)/$(pytest) -m "not slow" $(ROOT)/tests/test_csrc.py
 
-# The same whatever Cython checks: C alone, Python alone, and the scripts that time what is tested anyway.
-UNCHECKED := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py tokenizer test_packaging.py test_perf.py)
+# The same whatever Cython checks: C alone, Python alone, what measures memory, and the scripts that time what is
+# tested anyway.
+UNCHECKED := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py tokenizer test_packaging.py \
+	test_memory.py test_plan.py test_perf.py)
 
 debug-test: sdist
 	$(call fresh,venv-debug)

@@ -84,8 +84,8 @@ def test_the_program_can_fail(tmp_path, source, right, wrong, found):
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    objects = csrc.objects(tmp_path, optimisation=("-O1",), source=tmp_path / "csrc")
-    program = csrc.link(ROOT / "tests/csrc/kernels.c", objects, tmp_path, optimisation=("-O1",))
+    objects = csrc.objects(tmp_path, optimisation=("-O0",), source=tmp_path / "csrc")
+    program = csrc.link(ROOT / "tests/csrc/kernels.c", objects, tmp_path, optimisation=("-O0",))
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 1
     failed = {line.split()[1] for line in done.stdout.splitlines() if line.endswith("FAILED")}

@@ -27,6 +27,7 @@ THREADS = [  # where the GIL is another one, or is waited for at other places
     f"{TESTS}/test_concurrency.py::test_an_interpreter_may_end_while_threads_compute",
 ]
 SLOW_CODE = {"GPT2CY_OPTIMISE": "0"}
+abi3_group = pytest.mark.xdist_group("abi3")  # one process builds that wheel, once
 
 ABOUT = """
 import sys, sysconfig, gpt2cy
@@ -138,6 +139,7 @@ def test_python(environment, python):
         print(environment.pytest("--parallel-threads=4", *chosen))
 
 
+@abi3_group
 def test_stable_abi(environment, abi3):
     """The wheel that is published, on the Python that built it; see docs/packaging.md for what is checked."""
     assert re.fullmatch(r"gpt2cy-[0-9.]+-cp311-abi3-\w+\.whl", abi3.name)
@@ -148,6 +150,7 @@ def test_stable_abi(environment, abi3):
     checked(environment(), abi3, THREADS)
 
 
+@abi3_group
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
 @pytest.mark.parametrize("module", ["gemm", "rows", "attention"])
 def test_no_loop_takes_the_gil(abi3, tmp_path, module):
@@ -164,6 +167,7 @@ def test_no_loop_takes_the_gil(abi3, tmp_path, module):
 
 
 @pytest.mark.slow
+@abi3_group
 @pytest.mark.parametrize("python", WITH_GIL)
 def test_stable_abi_everywhere(environment, abi3, python):
     checked(environment(python), abi3, THREADS)
@@ -178,6 +182,7 @@ def test_no_stable_abi_without_a_gil(environment, python):
 
 
 @pytest.mark.slow
+@abi3_group
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="NumPy 1 has no wheels for this Python")
 def test_old_numpy(environment, abi3):
     environment = environment()

