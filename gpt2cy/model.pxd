@@ -1,40 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from libc.stdint cimport int64_t
-
-from gpt2cy.kernels.memory cimport Arena, Spare
-from gpt2cy.layers.embedding cimport Embedding
-from gpt2cy.layers.head cimport Scores
-from gpt2cy.layers.layernorm cimport LayerNorm
-from gpt2cy.layers.linear cimport Linear
-from gpt2cy.layers.tap cimport Observer
-from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace
+from gpt2cy.transformer cimport Transformer
 
 
-cdef class GPT:
-    cdef readonly object config
-    cdef readonly Embedding wte, wpe
-    cdef readonly tuple blocks
-    cdef readonly LayerNorm ln_f
-    cdef readonly Linear lm_head
-    cdef Arena arena
-    cdef Spare scratch         # memory of the last call's workspace
-    cdef Spare results         # ... and of its logits, once nobody holds them
-    cdef Parameters parameters  # by name
-    cdef int score(self, Workspace w, list lengths, Scores scores, Observer observer) except -1
-    cdef list enter_caches(self, list caches, list lengths, str many)
-    cdef dict layers_by_name(self)
+cdef class GPT(Transformer):
     cdef int write(self, path, form, dict options) except -1
-    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
-    cdef empty(self, tuple shape)
-    cdef int check_cache(self, cache, str name) except -1
-    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
-                  Observer observer=*, Scores scores=*) except -1
-    cdef tuple ragged(self, str name, sequences, caches)
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=*)
-    cdef different(self, str name, sequences, caches, Observer observer)
-    cdef Observer observed(self, bint check_finite=*)
-    cdef Observer checked(self, check_finite)
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
-                 Observer observer, Scores scores) except -1
-    cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1

@@ -1,42 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT: embeddings, blocks, final norm, head.
+"""GPT: what a user of the model calls, and what it says of itself.
 
-    ids [n]  ->  wte + wpe: x [n, C]  ->  block 0 .. L-1, in place  ->  ln_f  ->  lm_head: logits [n, V]
-
-n counts the rows of all sequences, one after the other; nothing is padded, and attention alone looks at where
-a sequence begins.  `GPT.run` is the one way through; forward, next_logits, forward_many and next_logits_many
-check their arguments and differ in what they keep.
+How a call goes is in its base (transformer.pyx); text, files and looking inside are packages of their own, which are
+imported when a method that needs them is called.
 """
-import math
-
 import numpy as np
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.string cimport memmove
-
 from gpt2cy.cache cimport KVCache
-from gpt2cy.kernels cimport rows as kernel
-from gpt2cy.kernels.memory cimport Result, Spare, new_result, spare_result
-from gpt2cy.kernels.packed cimport PackedMatrix
-from gpt2cy.kernels.table cimport G2_LINEAR
-from gpt2cy.kernels.threads cimport Team
-from gpt2cy.layers.block cimport Block
-from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Observer, Tap, apart, show
-from gpt2cy.parameters cimport Parameters
-from gpt2cy.workspace cimport Workspace, batch_nbytes, begin_call, gather_last, keep_last, residual_nbytes
 
 from gpt2cy import _checks
-from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
-from gpt2cy.config import exact
-from gpt2cy.kernels import host
 from gpt2cy.layers.linear import plain, reduced
-from gpt2cy.layers.tap import EDITS as _EDITS
-
-cdef enum:
-    KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; that of smaller ones glibc, at least, keeps by itself
 
 
-cdef class GPT:
+cdef class GPT(Transformer):
     """A GPT-2 class language model.
 
     Parameters
@@ -82,350 +58,6 @@ cdef class GPT:
     >>> model([[1, 2, 3]]).shape
     (1, 3, 512)
     """
-
-    def __cinit__(self, config, *, seed=None, init_std=0.02, bint _blank=False):
-        cdef Block block
-        cdef Linear head
-        config = exact(config)
-        seed = _checks.seed(seed)
-        if not 0 <= _checks.real("init_std", init_std) <= 1e30:
-            raise ValueError(f"init_std: expected a number from 0 to 1e30, got {init_std}")
-        cdef float std = init_std
-        cdef Py_ssize_t width = config.n_embd, vocab = config.vocab_size
-        cdef size_t nbytes = config.memory_plan(1, 1)["weights"]
-        cdef PackedMatrix matrix
-        self.config = config
-        self.scratch = Spare()
-        self.results = Spare()
-        host.require_memory("config", {"weights": nbytes}, _LESS_WEIGHTS)
-        try:
-            self.arena = Arena(nbytes)
-        except MemoryError:
-            raise MemoryError(f"config: {nbytes:,} bytes of weights cannot be allocated: "
-                              f"reduce {_LESS_WEIGHTS}") from None
-        matrix = PackedMatrix(width, vocab, self.arena)
-        self.wte = Embedding(vocab, width, _arena=self.arena, _matrix=matrix if config.tie_weights else None)
-        self.wpe = Embedding(config.block_size, width, _arena=self.arena)
-        self.blocks = tuple([Block(config, i, _arena=self.arena) for i in range(config.n_layers)])
-        self.ln_f = LayerNorm(width, config.layer_norm_eps, bias=config.bias, _arena=self.arena)
-        self.lm_head = Linear(width, vocab, config.has_lm_head_bias, _arena=self.arena, _matrix=matrix)
-        self.parameters = Parameters(config.parameter_shapes(), self.layers_by_name(), config.tie_weights, self.arena)
-        if _blank:   # every weight is about to be set, and touching them all takes as long as reading them
-            return
-        rng = np.random.default_rng(seed)
-        self.wte.draw(rng, std)
-        self.wpe.draw(rng, std)
-        for block in self.blocks:
-            block.draw(rng, std)
-        if not config.tie_weights:
-            head = self.lm_head
-            head.draw(rng, std)
-
-    # ---- forward ----------------------------------------------------------------------------
-
-    cdef Observer observed(self, bint check_finite=False):
-        """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
-        if not check_finite and not _EDITS.get():
-            return None
-        from gpt2cy.inspection import watch
-        return watch.for_pass(self, check_finite)
-
-    cdef Observer checked(self, check_finite):
-        """Who checks a pass, or None."""
-        return self.observed(True) if _checks.flag("check_finite", check_finite) else None
-
-    cdef int run(self, const int64_t[::1] ids, list lengths, list slots, Py_ssize_t last_rows, float *out, list outs,
-                 Observer observer, Scores scores) except -1:
-        """The one way through: checked ids in; logits to `out`, or, where it is NULL, to the arrays `outs`.
-
-        ids: rows of all sequences; lengths: rows of each; slots: a (cache, slot) for each, entered and
-        reserved, or None; last_rows: logits of the last row of so many of the sequences, the first ones, or, if
-        negative, of all rows of all; observer: who sees it, or None for whoever the edits in force want to; scores:
-        statistics in place of logits, of the rows that it names.  An observed pass goes through every row in every
-        block.
-        """
-        cdef Py_ssize_t n = ids.shape[0], n_seq = len(lengths), width = self.wte.n_embd, i, j, row
-        cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
-        cdef bint last_only = last_rows >= 0
-        cdef Py_ssize_t n_out = last_rows if last_only else n
-        cdef size_t nbytes
-        cdef Workspace w = begin_call()
-        cdef int64_t *positions
-        cdef const int64_t *first_id
-        cdef float **rows = NULL
-        cdef float[:, ::1] view
-        cdef KVCache cache
-        cdef Block block, last = self.blocks[len(self.blocks) - 1]
-        cdef Tap *tap = NULL
-        if observer is None:
-            observer = self.observed()
-        nbytes = batch_nbytes(&w.team, lengths, width, inner, slots is None)
-        if scores is not None:
-            nbytes = max(nbytes, residual_nbytes(n_seq, n, width) + scores.nbytes(&w.team, width))
-        nbytes += n * (sizeof(int64_t) + sizeof(float *)) + 128
-        try:
-            w.obtain(nbytes, self.scratch)
-        except MemoryError:
-            if not self.results.drop():
-                raise
-            w.obtain(nbytes, self.scratch)
-        w.lay_out(lengths, width, inner)
-        if slots is None:
-            w.own_blocks(width)
-        else:
-            for i in range(n_seq):
-                cache, j = slots[i]
-                cache.describe(j, w.batch.sequences + i)
-        w.divide(width, inner)
-        positions = <int64_t *>w.take(n * sizeof(int64_t))
-        for i in range(n_seq):
-            for j in range(w.batch.sequences[i].n_rows):
-                positions[w.batch.sequences[i].row + j] = w.batch.sequences[i].position + j
-        if outs is not None:
-            rows = <float **>w.take(n_out * sizeof(float *))
-            row = 0
-            for array in outs:
-                view = array
-                for j in range(view.shape[0]):
-                    rows[row] = &view[j, 0]
-                    row += 1
-        first_id = &ids[0]
-        if observer is not None:
-            tap = &observer.tap
-            tap.team, tap.batch, tap.buffers = &w.team, &w.batch, &w.buffers
-        with nogil:
-            kernel.embed(&w.team, &self.wte.table, first_id, &self.wpe.table, positions, w.buffers.x, n, width)
-            show(tap, EMBED, 0, w.buffers.x, n, width)
-        for block in self.blocks:
-            PyErr_CheckSignals()
-            if tap != NULL and tap.over:
-                break
-            w.batch.last_only = last_only and not apart(tap) and block is last
-            with nogil:
-                block.run(&w.team, &w.batch, &w.buffers, tap)
-        if scores is not None and not (tap != NULL and tap.over):
-            return self.score(w, lengths, scores, observer)
-        if apart(tap):
-            return self.end_observed(w, n_out, out, rows, observer)
-        if n_out == 0:   # into the caches only
-            return 0
-        with nogil:
-            self.ln_f.run(&w.team, w.buffers.x, n_out, w.buffers.narrow)
-            show(tap, LN_F, 0, w.buffers.narrow, n_out, width)
-            self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
-        return 0
-
-    cdef int end_observed(self, Workspace w, Py_ssize_t n_out, float *out, float **rows, Observer observer) except -1:
-        """Final norm and head of an observed pass, as far as they are wanted; then what an observer raised."""
-        cdef Tap *tap = &observer.tap
-        cdef Py_ssize_t n = w.batch.n_rows, width = self.wte.n_embd, vocab = self.lm_head.out_features, row = 0, i
-        cdef float *logits
-        with nogil:
-            if not tap.over and n_out > 0:
-                self.ln_f.run(&w.team, w.buffers.x, n, w.buffers.narrow)
-                show(tap, LN_F, 0, w.buffers.narrow, n, width)
-            if not tap.over and n_out > 0 and (out != NULL or rows != NULL):
-                if n_out < n:
-                    keep_last(&w.batch)
-                    gather_last(&w.batch, &w.buffers, width)
-                self.lm_head.run(&w.team, w.buffers.narrow, n_out, G2_LINEAR, NULL, out, rows, w.buffers.scratch)
-                for i in range(w.batch.n_sequences):
-                    if row == n_out:
-                        break
-                    tap.sequence = i
-                    n = w.batch.sequences[i].n_rows
-                    logits = out + row * vocab if out != NULL else rows[row]
-                    show(tap, LOGITS, 0, logits, n, vocab)
-                    row += n
-        if observer.error is not None:
-            raise observer.error
-        return 0
-
-    cdef int score(self, Workspace w, list lengths, Scores scores, Observer observer) except -1:
-        """What follows the blocks where logits are not wanted: rows to be scored close up, and the fused head."""
-        cdef Py_ssize_t width = self.wte.n_embd, row = 0, done = 0, first, n, i
-        cdef Tap *tap = &observer.tap if observer is not None else NULL
-        with nogil:
-            self.ln_f.run(&w.team, w.buffers.x, w.batch.n_rows, w.buffers.narrow)
-            show(tap, LN_F, 0, w.buffers.narrow, w.batch.n_rows, width)
-        if observer is not None and observer.error is not None:
-            raise observer.error
-        for i in range(len(lengths)):
-            first = scores.firsts[i]
-            n = lengths[i]
-            if n > first:
-                memmove(w.buffers.narrow + done * width, w.buffers.narrow + (row + first) * width,
-                        (n - first) * width * sizeof(float))
-            w.batch.sequences[i].row = done
-            w.batch.sequences[i].position += first
-            w.batch.sequences[i].n_rows = n - first
-            done += n - first
-            row += n
-        w.give_back(w.buffers.wide)
-        return scores.run(w, self.lm_head, w.buffers.narrow, observer)
-
-    cdef list enter_caches(self, list caches, list lengths, str many):
-        """Take the caches for this call, with room for `lengths` new positions: [(cache, slot)]."""
-        cdef KVCache cache
-        cdef Py_ssize_t i
-        slots = []
-        entered = []
-        for item in caches:
-            cache = item
-            slots += [(cache, i) for i in range(cache.batch_size)]
-        try:
-            for i, item in enumerate(caches):
-                cache = item
-                cache.enter(f"caches[{i}]" if many else "cache")
-                entered.append(cache)
-            for i in range(len(slots)):
-                cache, slot = slots[i]
-                past = cache.slots[<Py_ssize_t>slot].length
-                if past + lengths[i] > self.wpe.num_embeddings:
-                    label = f"{many}[{i}]" if many else "tokens"
-                    _checks.length_fits(label, lengths[i], past, self.wpe.num_embeddings)
-                if past + lengths[i] > cache.capacity:
-                    label = f"caches[{i}]" if many else "cache"
-                    raise ValueError(f"{label}: slot {slot} holds {past} of {cache.capacity} positions, "
-                                     f"{lengths[i]} more do not fit")
-            for i in range(len(slots)):
-                cache, slot = slots[i]
-                cache.reserve(slot, lengths[i])
-        except BaseException:
-            for item in entered:
-                (<KVCache>item).leave()
-            raise
-        return slots
-
-    cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1:
-        """MemoryError before anything is allocated for a call that cannot fit."""
-        cdef Py_ssize_t width = self.wte.n_embd, vocab = self.wte.num_embeddings
-        cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features
-        cdef KVCache cache
-        cdef Py_ssize_t i = 0, slot
-        cdef size_t cached = 0
-        cdef list past = [0] * len(lengths)
-        cdef Team team
-        cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
-        team.n_threads = 1
-        if caches is not None:
-            for item in caches:
-                cache = item
-                for slot in range(cache.batch_size):
-                    cached += cache.wanted(slot, lengths[i])
-                    past[i] = cache.slots[slot].length
-                    i += 1
-        plan = {"logits": logits, "workspace": batch_nbytes(&team, lengths, width, inner, caches is None)}
-        if caches is not None:
-            plan["cache"] = cached
-        if observer is None:
-            observer = self.observed()   # as the pass will have it
-        if observer is not None:
-            plan["activations"] = observer.prepare(lengths, past)
-        reduce = "batch or length, or use next_logits where the last position is enough"
-        if plan.get("activations", 0) > logits:
-            reduce = "batch or length, or what is traced or edited"
-        try:
-            host.require_memory(name, plan, reduce)
-        except MemoryError:
-            if not self.results.drop():
-                raise
-            host.require_memory(name, plan, reduce)
-        return 0
-
-    cdef empty(self, tuple shape):
-        """A new float32 array for a result."""
-        try:
-            return np.empty(shape, np.float32)
-        except MemoryError:
-            if not self.results.drop():
-                raise
-            return np.empty(shape, np.float32)
-
-    cdef int check_cache(self, cache, str name) except -1:
-        cdef KVCache given
-        if not isinstance(cache, KVCache):
-            raise TypeError(f"{name}: expected a KVCache, got {type(cache).__name__}")
-        given = cache
-        cdef Py_ssize_t layers = len(self.blocks), heads = (<Block>self.blocks[0]).attn.n_heads
-        if given.n_layers != layers or given.n_heads != heads or given.n_embd != self.wte.n_embd:
-            _checks.cache_sizes(name, given, layers, heads, self.wte.n_embd)
-        return 0
-
-    cdef int call(self, ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
-                  Observer observer=None, Scores scores=None) except -1:
-        """Enter the guards, run, commit what the caches have read.
-
-        many: the argument that holds the sequences, where each has a cache of its own.
-        """
-        cdef const int64_t[::1] read = ids.reshape(-1)
-        cdef float[::1] flat
-        cdef float *data = NULL
-        cdef KVCache cache
-        cdef list slots = None
-        cdef Py_ssize_t i, row = 0
-        if out is not None and out.size:
-            flat = np.asarray(out).reshape(-1)   # a matrix has no flat form of its own
-            data = &flat[0]
-        self.arena.enter_read()
-        try:
-            if caches is not None:
-                try:
-                    slots = self.enter_caches(caches, lengths, many)
-                except MemoryError:
-                    if not self.results.drop():
-                        raise
-                    slots = self.enter_caches(caches, lengths, many)
-            try:
-                self.run(read, lengths, slots, last_rows, data, outs, observer, scores)
-                if slots is not None:
-                    for i in range(len(slots)):
-                        cache, slot = slots[i]
-                        cache.advance(slot, lengths[i], &read[row])
-                        row += <Py_ssize_t>lengths[i]
-            finally:
-                if slots is not None:
-                    for item in caches:
-                        (<KVCache>item).leave()
-        finally:
-            self.arena.leave_read()
-        return 0
-
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=None):
-        """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
-        cdef bint wanted = observer is None or observer.logits
-        cdef Result memory = None
-        ids, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
-        batch, length = ids.shape
-        _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
-        if cache is not None:
-            self.check_cache(cache, "cache")
-            if (<KVCache>cache).batch_size != batch:
-                raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
-                                 f"{(<KVCache>cache).batch_size}")
-        shape = () if flat else (batch,)
-        if not last_only:
-            shape += (length,)
-        shape += (self.lm_head.out_features,)
-        if out is not None:
-            _checks.output("out", out, shape)
-            _checks.apart("out", out, "tokens", tokens)
-        wanted = wanted and out is None
-        nbytes = 4 * math.prod(shape)
-        kept = wanted and KEPT_FROM <= nbytes <= self.arena.nbytes
-        if kept:
-            memory = spare_result(self.results, nbytes)
-        self.require_memory("tokens", [length] * batch, None if cache is None else [cache],
-                            (batch if last_only else batch * length) * (wanted and memory is None), observer)
-        if kept and memory is None:
-            memory = new_result(self.results, nbytes)
-        if memory is not None:
-            out = memory.array(shape)
-        elif wanted:
-            out = self.empty(shape)
-        self.call(ids, [length] * batch, None if cache is None else [cache], None, batch if last_only else -1, out,
-                  None, observer)
-        return out
 
     def forward(self, tokens, cache=None, *, check_finite=False, out=None):
         """Logits of every position.
@@ -521,15 +153,6 @@ cdef class GPT:
         """
         return self.different("sequences", sequences, caches, self.checked(check_finite))
 
-    cdef different(self, str name, sequences, caches, Observer observer):
-        """forward_many of the argument `name`; None where the observer wants no logits."""
-        cdef bint wanted = observer is None or observer.logits
-        ids, lengths, caches = self.ragged(name, sequences, caches)
-        self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
-        outs = [self.empty((length, self.lm_head.out_features)) for length in lengths] if wanted else None
-        self.call(ids, lengths, caches, name, -1, None, outs, observer)
-        return outs
-
     def next_logits_many(self, sequences, caches=None, *, out=None):
         """Logits of the last position of sequences of different lengths, in one pass without padding.
 
@@ -561,40 +184,13 @@ cdef class GPT:
         ids, lengths, caches = self.ragged("sequences", sequences, caches)
         if out is None:
             self.require_memory("sequences", lengths, caches, len(lengths), None)
-            out = self.empty((len(lengths), self.lm_head.out_features))
+            out = self.new_array((len(lengths), self.lm_head.out_features))
         else:
             _checks.output("out", out, (len(lengths), self.lm_head.out_features), fewer=True)
             _checks.apart("out", out, "sequences", sequences)
             self.require_memory("sequences", lengths, caches, 0, None)
         self.call(ids, lengths, caches, "sequences", len(out), out, None)
         return out
-
-    cdef tuple ragged(self, str name, sequences, caches):
-        """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
-        if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
-            ids, _ = _checks.token_ids(sequences, self.wte.num_embeddings, name)
-            lengths = [ids.shape[1]] * ids.shape[0]
-        else:
-            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
-            lengths = [len(array) for array in arrays]
-            ids = np.concatenate(arrays)
-        longest = max(lengths)
-        if longest > self.wpe.num_embeddings:
-            _checks.length_fits(f"{name}[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
-        if caches is None:
-            return ids, lengths, None
-        if not isinstance(caches, (list, tuple)):
-            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-        caches = list(caches)
-        if len(caches) != len(lengths):
-            raise ValueError(f"caches: expected {len(lengths)}, one a sequence, got {len(caches)}")
-        for i, cache in enumerate(caches):
-            self.check_cache(cache, f"caches[{i}]")
-            if (<KVCache>cache).batch_size != 1:
-                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-        if len({id(cache) for cache in caches}) < len(caches):
-            raise ValueError("caches: the same cache is given twice")
-        return ids, lengths, caches
 
     def new_cache(self, batch_size=1, capacity=None):
         """An empty cache for this model.
@@ -1057,16 +653,6 @@ cdef class GPT:
         return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
 
     # ---- weights ------------------------------------------------------------------------------
-
-    cdef dict layers_by_name(self):
-        layers = {"wte": self.wte, "wpe": self.wpe, "ln_f": self.ln_f, "lm_head": self.lm_head}
-        for i, block in enumerate(self.blocks):
-            layers |= {
-                f"h.{i}.ln_1": block.ln_1, f"h.{i}.attn.c_attn": block.attn.c_attn,
-                f"h.{i}.attn.c_proj": block.attn.c_proj, f"h.{i}.ln_2": block.ln_2,
-                f"h.{i}.mlp.c_fc": block.mlp.c_fc, f"h.{i}.mlp.c_proj": block.mlp.c_proj,
-            }
-        return layers
 
     def named_parameters(self):
         """Iterate over (name, array) in model order, with Hugging Face's GPT-2 names and layouts.

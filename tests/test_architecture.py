@@ -20,6 +20,7 @@ CHECKS = "gpt2cy._checks"
 CORE = (
     "gpt2cy.layers",
     "gpt2cy.model",
+    "gpt2cy.transformer",
     "gpt2cy.parameters",
     "gpt2cy.cache",
     "gpt2cy.workspace",

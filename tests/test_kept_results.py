@@ -90,7 +90,7 @@ def test_kept_memory_is_not_asked_for(model, monkeypatch):
     result = model(IDS)
     at = address(result)
     del result
-    monkeypatch.setattr(host, "_ALWAYS_FITS", 0)
+    monkeypatch.setattr(host, "ALWAYS_FITS", 0)
     monkeypatch.setattr(host, "available_memory", lambda: 30 << 20)
     assert address(model(IDS)) == at
     monkeypatch.setattr(host, "available_memory", lambda: 0)
@@ -108,7 +108,7 @@ def test_it_is_given_back(model, monkeypatch, way):
     """To a call of another kind that would not fit otherwise, and to whoever asks."""
     kept = model(IDS)
     del kept
-    monkeypatch.setattr(host, "_ALWAYS_FITS", 0)
+    monkeypatch.setattr(host, "ALWAYS_FITS", 0)
     if way == "release_memory":
         model.release_memory()
     else:

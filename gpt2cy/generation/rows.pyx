@@ -33,5 +33,5 @@ def score_rows(GPT model not None, list sequences not None, caches, list firsts 
     cdef Scores scores = Scores(firsts, targets, limit, top)
     lengths = [len(sequence) for sequence in sequences]
     model.require_memory("sequences", lengths, caches, 1, None)
-    model.call(np.concatenate(sequences), lengths, caches, "sequences", -1, None, None, None, scores)
+    model.call(np.concatenate(sequences).tobytes(), lengths, caches, "sequences", -1, None, None, None, scores)
     return scores.table, scores.top_ids, scores.top_logits

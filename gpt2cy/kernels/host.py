@@ -8,7 +8,7 @@ neither is known, nothing is refused.
 
 import os
 
-_ALWAYS_FITS = 64 << 20  # not worth reading files for
+ALWAYS_FITS = 64 << 20  # not worth reading files for
 _MIB = 1 << 20
 
 
@@ -26,7 +26,7 @@ def require_memory(name: str, plan: dict[str, int], reduce: str) -> None:
     """
     purposes = {name: size for name, size in plan.items() if name != "total" and size}
     total = sum(purposes.values())
-    if total <= _ALWAYS_FITS:
+    if total <= ALWAYS_FITS:
         return
     left = available_memory()
     if left is not None and total > left:

@@ -348,7 +348,7 @@ def test_ablating_a_head_is_the_model_without_it(model):
 
 def test_memory_of_edits_is_asked_for_before(model, monkeypatch):
     """Of attention most, since it is not kept otherwise; a pass that is not edited needs none of it."""
-    monkeypatch.setattr("gpt2cy.kernels.host._ALWAYS_FITS", 0)
+    monkeypatch.setattr("gpt2cy.kernels.host.ALWAYS_FITS", 0)
     left = 1 << 20  # less than six times the scores of 3 heads, 130 queries and keys
     monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: left)
     calls = (

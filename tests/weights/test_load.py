@@ -65,7 +65,7 @@ def test_an_error_in_the_middle_comes_out(tmp_path, tensors, monkeypatch, n_thre
 def test_a_model_that_does_not_fit_the_memory(tmp_path, tensors, monkeypatch):
     from gpt2cy.kernels import host
 
-    monkeypatch.setattr(host, "_ALWAYS_FITS", 0)
+    monkeypatch.setattr(host, "ALWAYS_FITS", 0)
     monkeypatch.setattr(host, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="needed"):
         gpt2cy.GPT.from_pretrained(makers.folder(tmp_path, tensors))
