@@ -5,38 +5,19 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from typing_extensions import disjoint_base
 
 from gpt2cy.cache import KVCache
-from gpt2cy.config import GPTConfig
 from gpt2cy.generation.result import Generated
 from gpt2cy.generation.sampling import Sampling
 from gpt2cy.generation.scoring import TokenScores
 from gpt2cy.inspection.editing import Edit, Editing
 from gpt2cy.inspection.profiling import Profile
-from gpt2cy.layers.block import Block
-from gpt2cy.layers.embedding import Embedding
-from gpt2cy.layers.layernorm import LayerNorm
-from gpt2cy.layers.linear import Linear
+from gpt2cy.transformer import Transformer
 
-@disjoint_base
-class GPT:
-    def __new__(cls, config: GPTConfig, *, seed: int | None = None, init_std: float = 0.02) -> Self: ...
-    @property
-    def config(self) -> GPTConfig: ...
+class GPT(Transformer):
     def release_memory(self) -> None: ...
     @property
     def nbytes(self) -> int: ...
-    @property
-    def wte(self) -> Embedding: ...
-    @property
-    def wpe(self) -> Embedding: ...
-    @property
-    def blocks(self) -> tuple[Block, ...]: ...
-    @property
-    def ln_f(self) -> LayerNorm: ...
-    @property
-    def lm_head(self) -> Linear: ...
     def __call__(
         self,
         tokens: ArrayLike,

@@ -7,9 +7,13 @@ imported when a method that needs them is called.
 import numpy as np
 
 from gpt2cy.cache cimport KVCache
+from gpt2cy.layers.tap cimport Observer
 
 from gpt2cy import _checks
 from gpt2cy.layers.linear import plain, reduced
+from gpt2cy.layers.tap import EDITS as _EDITS
+
+cdef object edits_in_force = _EDITS.get
 
 
 cdef class GPT(Transformer):
@@ -58,6 +62,21 @@ cdef class GPT(Transformer):
     >>> model([[1, 2, 3]]).shape
     (1, 3, 512)
     """
+
+    cdef Observer observed(self, bint check_finite=False):
+        """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
+        if not check_finite and not edits_in_force():
+            return None
+        from gpt2cy.inspection import watch
+        return watch.for_pass(self, check_finite)
+
+    cdef Observer checked(self, check_finite):
+        """Who checks a pass, or None."""
+        if check_finite is False or not _checks.flag("check_finite", check_finite):
+            return None
+        return self.observed(True)
+
+    # ---- forward ----------------------------------------------------------------------------
 
     def forward(self, tokens, cache=None, *, check_finite=False, out=None):
         """Logits of every position.

@@ -28,7 +28,6 @@ cdef class Transformer:
     cdef int check_cache(self, cache, str name) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
     cdef new_array(self, tuple shape)
-    cdef Observer checked(self, check_finite)
     cdef Observer observed(self, bint check_finite=*)
     cdef int call(self, bytes ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=*, Scores scores=*) except -1

@@ -32,13 +32,11 @@ from gpt2cy import _checks
 from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
 from gpt2cy.config import exact
 from gpt2cy.kernels import host
-from gpt2cy.layers.tap import EDITS as _EDITS
 
 cdef enum:
     KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; that of smaller ones glibc, at least, keeps by itself
 
 cdef object ndarray = np.ndarray, empty = np.empty
-cdef object edits_in_force = _EDITS.get
 cdef object INT64 = np.dtype(np.int64), FLOAT32 = np.dtype(np.float32)
 
 
@@ -272,17 +270,8 @@ cdef class Transformer:
     # ---- the pass -----------------------------------------------------------------------------
 
     cdef Observer observed(self, bint check_finite=False):
-        """Who sees the pass that begins: nobody, unless this thread edits the model or something is to be checked."""
-        if not check_finite and not edits_in_force():
-            return None
-        from gpt2cy.inspection import watch
-        return watch.for_pass(self, check_finite)
-
-    cdef Observer checked(self, check_finite):
-        """Who checks a pass, or None."""
-        if check_finite is False or not _checks.flag("check_finite", check_finite):
-            return None
-        return self.observed(True)
+        """Who sees the pass that begins: nobody, unless a subclass says so."""
+        return None
 
     cdef int call(self, bytes ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,
                   Observer observer=None, Scores scores=None) except -1:

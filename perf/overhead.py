@@ -6,12 +6,18 @@
 A model of one layer, 16 wide, and each of the layers by itself, on arrays as they come: float32 rows, int64
 ids. So little work stays on one thread whatever their number is. Answers are compared with gpt2cy.reference
 first.
+
+"caches swept": before each call twice the last-level cache is read, as a larger model's weights would be. What
+Python does at the door then comes from memory.
 """
 
+import statistics
 import sys
+import time
 
 import bench
 import harness
+import limits
 import numpy as np
 import shapes
 
@@ -58,6 +64,23 @@ def calls():
     }
 
 
+def swept(call):
+    """A timer for bench.Case: milliseconds of a call that finds nothing of its own in the caches."""
+    other = np.ones(2 * limits.cache_sizes()["l3"] // 4, np.float32)
+
+    def timer(seconds):
+        samples = []
+        begin = time.perf_counter()
+        while not samples or time.perf_counter() - begin < seconds:
+            other.sum()
+            start = time.perf_counter()
+            call()
+            samples.append(1e3 * (time.perf_counter() - start))
+        return statistics.median(samples)
+
+    return timer
+
+
 def main(argv=None):
     args = harness.arguments(harness.parser(__doc__), argv, "overhead")
     lines = []
@@ -68,6 +91,10 @@ def main(argv=None):
         for name, (call, want) in calls().items():
             bench.require_close(name, call(), want)
             cases.append(bench.Case({"call": name, "threads": threads}, call))
+            if name.startswith("model."):
+                cases.append(
+                    bench.Case({"call": f"{name}, caches swept", "threads": threads}, None, timer=swept(call))
+                )
         for row in run.measure(cases):
             times = [harness.number(1e3 * row[key]) for key in ("median", "low", "high")]
             lines.append([row["call"], threads, f"{times[0]} ({times[1]}-{times[2]})"])

@@ -122,6 +122,62 @@ def test_next_logits_are_the_last_of_forward(build):
     np.testing.assert_array_equal(model.next_logits(tokens[0]), model(tokens[0])[-1])
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda ids: ids.astype(np.int32),
+        lambda ids: ids.astype(">i8"),
+        lambda ids: ids.tolist(),
+        lambda ids: np.asfortranarray(ids),
+        lambda ids: np.repeat(ids, 2, axis=-1)[..., ::2],
+        lambda ids: ids[..., ::-1].copy()[..., ::-1],
+        lambda ids: np.broadcast_to(ids, ids.shape),  # read-only
+        lambda ids: np.array(ids, order="K", dtype=np.dtype("i8").newbyteorder("=")),
+    ],
+    ids=["int32", "big-endian", "list", "columns-first", "strided", "backwards", "read-only", "native"],
+)
+def test_ids_in_any_form(build, form):
+    """int64 arrays get in by a way of their own, whatever their strides; logits are those of any other form."""
+    model = build(*SIZES)
+    for ids in formula.tokens(model.config, 3, 20), formula.tokens(model.config, 1, 30)[0]:
+        given = form(ids)
+        np.testing.assert_array_equal(model(given), model(ids))
+        np.testing.assert_array_equal(model.next_logits(given), model.next_logits(ids))
+        cache = model.new_cache(3 if ids.ndim == 2 else 1)
+        model.next_logits(given, cache)
+        np.testing.assert_array_equal(np.stack(cache.tokens), np.atleast_2d(ids))
+    ids = formula.tokens(model.config, 3, 20)
+    np.testing.assert_array_equal(model.next_logits_many(form(ids)), model.next_logits(ids))
+
+
+def test_a_plain_call_asks_no_function_of_pythons(build, monkeypatch):
+    """Each would take tens of microseconds when a pass has swept the caches; what is special still asks."""
+
+    def refuse(*arguments):
+        raise AssertionError("called")
+
+    model = build(*SIZES)
+    caches = [model.new_cache() for _ in range(4)]
+    ids = formula.tokens(model.config, 3, 20)
+    for name in ("token_ids", "token_sequences", "length_fits", "flag", "integer"):
+        monkeypatch.setattr(f"gpt2cy._checks.{name}", refuse)
+    monkeypatch.setattr("gpt2cy.kernels.host.require_memory", refuse)
+    model(ids), model.forward(ids[0]), model.next_logits(ids), model.next_logits(ids[0], caches[0])
+    model.next_logits(np.array([5]), caches[0])
+    model.next_logits_many(ids, caches[1:])
+    assert [cache.lengths for cache in caches] == [[21], [20], [20], [20]]
+    for call in (
+        lambda: model(ids.astype(np.int32)),
+        lambda: model(ids.tolist()),
+        lambda: model([[1, 61]]),
+        lambda: model(ids, check_finite=True),
+        lambda: model(np.zeros(model.config.block_size + 1, int)),
+        lambda: model.next_logits_many([ids[0], ids[1, :3]]),
+    ):
+        with pytest.raises(AssertionError, match="called"):
+            call()
+
+
 def test_next_logits_of_different_lengths(build):
     """Those of each sequence alone, where they are asked for; the others are read into their caches."""
     model = build(*SIZES)

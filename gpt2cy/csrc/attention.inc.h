@@ -49,10 +49,13 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
         UNROLL for (int g = 0; g < GROUPS; g++) {
             const int64_t seen = visible - g * G2_LANES;
             if (g && seen <= 0) break;
+            lanes16 e;
+            UNROLL for (int j = 0; j < G2_REGISTERS; j++)
+                e.r[j] = key_scores(score + g * G2_LANES, j, seen, scale) - v_splat(highest[i]);
+            each_exp_down(G2_REGISTERS, e.r);
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-                vf e = v_exp_down(key_scores(score + g * G2_LANES, j, seen, scale) - v_splat(highest[i]));
-                v_store(score + g * G2_LANES + j * G2_VL, e);
-                vf more = sum.r[j] + e;
+                v_store(score + g * G2_LANES + j * G2_VL, e.r[j]);
+                vf more = sum.r[j] + e.r[j];
                 sum.r[j] = seen >= G2_LANES ? more : v_head(lanes_in(seen, j), more, sum.r[j]);
             }
         }

@@ -174,34 +174,42 @@ FUNCTION void NAMED(transpose)(const float *a, int64_t lda, int64_t h, int64_t k
     }
 }
 
-INLINE vf activate(const int kind, vf x) {
+INLINE void activate(const int kind, const int n, vf *x) {
     switch (kind) {
-    case G2_GELU_TANH: return v_gelu_tanh(x);
-    case G2_GELU_ERF: return v_gelu_erf(x);
-    case G2_RELU: return v_relu(x);
-    default: return x;
+    case G2_GELU_TANH: each_gelu_tanh(n, x); return;
+    case G2_GELU_ERF: each_gelu_erf(n, x); return;
+    case G2_RELU: each_relu(n, x);
+    }
+}
+
+/* n vectors of a row, a constant, the last of which has `there` numbers; bias and residual may be NULL. */
+INLINE void finish_vectors(const int kind, const int n, int64_t there, const float *sums, const float *bias,
+                           const float *residual, float *out) {
+    vectors v;
+    EACH v[i] = v_load(sums + i * G2_VL);
+    if (bias) EACH v[i] = v[i] + (there < G2_VL ? v_load_head(bias, there) : v_load(bias + i * G2_VL));
+    activate(kind, n, v);
+    if (residual) EACH v[i] = v[i] + (there < G2_VL ? v_load_head(residual, there) : v_load(residual + i * G2_VL));
+    EACH {
+        if (there < G2_VL) v_store_head(out, v[i], there);
+        else v_store(out + i * G2_VL, v[i]);
     }
 }
 
 INLINE void finish(const int kind, const g2_epilogue *e, const float *tile, int64_t m, int64_t n,
                    int64_t row, int64_t col) {
+    enum { TOGETHER = G2_PANEL / G2_VL < SIDE_BY_SIDE ? G2_PANEL / G2_VL : SIDE_BY_SIDE };
+    const float *bias = e->bias ? e->bias + col : NULL;
     for (int64_t i = 0; i < m; i++, tile += G2_PANEL) {
         float *out = (e->out_rows ? e->out_rows[row + i] : e->out + (row + i) * e->ld_out) + col;
         const float *residual = e->residual ? e->residual + (row + i) * e->ld_residual + col : NULL;
-        for (int64_t j = 0; j < n; j += G2_VL) {
-            vf v = v_load(tile + j);
-            if (n - j >= G2_VL) {
-                if (e->bias) v = v + v_load(e->bias + col + j);
-                v = activate(kind, v);
-                if (residual) v = v + v_load(residual + j);
-                v_store(out + j, v);
-            } else {
-                if (e->bias) v = v + v_load_head(e->bias + col + j, n - j);
-                v = activate(kind, v);
-                if (residual) v = v + v_load_head(residual + j, n - j);
-                v_store_head(out + j, v, n - j);
-            }
-        }
+        int64_t j = 0;
+#define FINISH(VECTORS, THERE)                                                                     \
+    finish_vectors(kind, VECTORS, THERE, tile + j, bias ? bias + j : NULL, residual ? residual + j : NULL, out + j)
+        for (; j + TOGETHER * G2_VL <= n; j += TOGETHER * G2_VL) FINISH(TOGETHER, G2_VL);
+        for (; j + G2_VL <= n; j += G2_VL) FINISH(1, G2_VL);
+        if (j < n) FINISH(1, n - j);
+#undef FINISH
     }
 }
 

@@ -101,12 +101,16 @@ FUNCTION void NAMED(statistics)(const float *x, int64_t n, int64_t target, g2_st
     const vf max = v_splat(out->max), lowest = v_splat(G2_LOWEST_DIFFERENCE);
     wide16 total = {0}, moment = {0};
     int64_t i = 0;
-    for (; i + G2_LANES <= n; i += G2_LANES)
+    for (; i + G2_LANES <= n; i += G2_LANES) {
+        lanes16 d, e;
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) d.r[j] = v_max(v_load(x + i + j * G2_VL) - max, lowest);
+        e = d;
+        each_exp_down(G2_REGISTERS, e.r);
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
-            vf d = v_max(v_load(x + i + j * G2_VL) - max, lowest), e = v_exp_down(d);
-            wide_add(&total, j, e);
-            wide_add(&moment, j, e * -d);
+            wide_add(&total, j, e.r[j]);
+            wide_add(&moment, j, e.r[j] * -d.r[j]);
         }
+    }
     if (i < n)
         UNROLL for (int j = 0; j < G2_REGISTERS; j++) { /* what is not there adds 0 to its lane */
             vf d = v_max(group_load(x + i, n - i, j, -__builtin_inff()) - max, lowest), e = v_exp_down(d);

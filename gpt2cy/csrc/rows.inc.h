@@ -112,16 +112,20 @@ enum { SOON = 1024 }; /* 4 KiB */
 INLINE void softmax_group(const int stages, const float *x, float *y, int64_t width, int64_t n, vf max, vf total,
                           lanes16 *top, lanes16 *sum) {
     const float lowest = -__builtin_inff();
+    lanes16 e;
     if (stages & MAXIMUM) __builtin_prefetch(x + SOON, 0, 3), __builtin_prefetch(y, 1, 3);
+    if (stages & POWERS) {
+        UNROLL for (int j = 0; j < G2_REGISTERS; j++) e.r[j] = group_load(x - width, n, j, lowest) - max;
+        each_exp_down(G2_REGISTERS, e.r);
+    }
     UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
         if (stages & MAXIMUM) {
             vf larger = v_max(top->r[j], group_load(x, n, j, lowest));
             top->r[j] = n >= G2_LANES ? larger : v_head(lanes_in(n, j), larger, top->r[j]);
         }
         if (stages & POWERS) {
-            vf e = v_exp_down(group_load(x - width, n, j, lowest) - max);
-            sum->r[j] = lanes_add(sum->r[j], e, n, j);
-            group_store(y - width, e, n, j);
+            sum->r[j] = lanes_add(sum->r[j], e.r[j], n, j);
+            group_store(y - width, e.r[j], n, j);
         }
         if (stages & QUOTIENTS) group_store(y - 2 * width, group_load(y - 2 * width, n, j, 0.0f) / total, n, j);
     }
@@ -155,20 +159,31 @@ FUNCTION void NAMED(softmax)(const float *x, float *y, int64_t rows, int64_t wid
     }
 }
 
-#define EACH_ELEMENT(FUNCTION_OF)                                              \
-    do {                                                                       \
-        int64_t i = 0;                                                         \
-        for (; i + G2_VL <= n; i += G2_VL) v_store(y + i, FUNCTION_OF(v_load(x + i))); \
-        if (i < n) v_store_head(y + i, FUNCTION_OF(v_load_head(x + i, n - i)), n - i); \
+#define EACH_ELEMENT(EACH_OF)                                                                      \
+    do {                                                                                           \
+        enum { N = SIDE_BY_SIDE };                                                                 \
+        vectors v;                                                                                 \
+        int64_t at = 0;                                                                            \
+        for (; at + N * G2_VL <= n; at += N * G2_VL) {                                             \
+            UNROLL for (int i = 0; i < N; i++) v[i] = v_load(x + at + i * G2_VL);                  \
+            EACH_OF(N, v);                                                                         \
+            UNROLL for (int i = 0; i < N; i++) v_store(y + at + i * G2_VL, v[i]);                  \
+        }                                                                                          \
+        for (; at < n; at += G2_VL) {                                                              \
+            const int64_t there = n - at < G2_VL ? n - at : G2_VL;                                 \
+            *v = v_load_head(x + at, there);                                                       \
+            EACH_OF(1, v);                                                                         \
+            v_store_head(y + at, *v, there);                                                       \
+        }                                                                                          \
     } while (0)
 
 FUNCTION void NAMED(activation)(int kind, const float *x, float *y, int64_t n) {
     switch (kind) {
-    case G2_GELU_TANH: EACH_ELEMENT(v_gelu_tanh); return;
-    case G2_GELU_ERF: EACH_ELEMENT(v_gelu_erf); return;
-    case G2_RELU: EACH_ELEMENT(v_relu); return;
+    case G2_GELU_TANH: EACH_ELEMENT(each_gelu_tanh); return;
+    case G2_GELU_ERF: EACH_ELEMENT(each_gelu_erf); return;
+    case G2_RELU: EACH_ELEMENT(each_relu); return;
     default: if (x != y) memcpy(y, x, (size_t)n * sizeof(float));
     }
 }
 
-FUNCTION void NAMED(exp)(const float *x, float *y, int64_t n) { EACH_ELEMENT(v_exp); }
+FUNCTION void NAMED(exp)(const float *x, float *y, int64_t n) { EACH_ELEMENT(each_exp); }

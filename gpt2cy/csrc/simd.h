@@ -102,53 +102,78 @@ INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
 }
 #endif
 
+/* ---- functions of one number --------------------------------------------------------------
+ *
+ * Of n vectors, a constant, in place and side by side: each step is done for all of them before the next one.  The steps
+ * of one vector wait for each other, and where vectors come one after the other, a core that sees some hundred
+ * instructions ahead finds few that it can begin: GELU of four together takes 0.8 of the time. */
+
+enum { SIDE_BY_SIDE = 4 };
+typedef vf vectors[SIDE_BY_SIDE];
+#define EACH UNROLL for (int i = 0; i < n; i++)
+
 /* 1 ulp; exp(0) = 1 exactly; 0 below -87.3, so no subnormal result; NaN stays NaN.  Unless `any`, x is not above 0. */
-INLINE vf exp_of(const int any, vf x) {
-    vf rounded = v_fma(x, v_splat(G2_LOG2_E), v_splat(G2_ROUND));
-    vf n = rounded - v_splat(G2_ROUND);
-    vf r = v_fma(n, v_splat(-G2_LN2_HIGH), x);
-    r = v_fma(n, v_splat(-G2_LN2_LOW), r);
-    vf q = v_fma(v_splat(G2_E7), r, v_splat(G2_E6));
-    q = v_fma(q, r, v_splat(G2_E5));
-    q = v_fma(q, r, v_splat(G2_E4));
-    q = v_fma(q, r, v_splat(G2_E3));
-    q = v_fma(q, r, v_splat(0.5f));
-    vf y = v_times_power_of_two(v_fma(q, r * r, r) + v_splat(1.0f), n, rounded);
-    if (any) y = v_if_less(v_splat(G2_EXP_INF_ABOVE), x, v_splat(__builtin_inff()), y);
-    return v_if_less(x, v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), y);
+INLINE void exp_of(const int n, const int any, vf *x) {
+    vectors rounded, whole, r, q;
+    EACH rounded[i] = v_fma(x[i], v_splat(G2_LOG2_E), v_splat(G2_ROUND));
+    EACH whole[i] = rounded[i] - v_splat(G2_ROUND);
+    EACH r[i] = v_fma(whole[i], v_splat(-G2_LN2_HIGH), x[i]);
+    EACH r[i] = v_fma(whole[i], v_splat(-G2_LN2_LOW), r[i]);
+    EACH q[i] = v_fma(v_splat(G2_E7), r[i], v_splat(G2_E6));
+    EACH q[i] = v_fma(q[i], r[i], v_splat(G2_E5));
+    EACH q[i] = v_fma(q[i], r[i], v_splat(G2_E4));
+    EACH q[i] = v_fma(q[i], r[i], v_splat(G2_E3));
+    EACH q[i] = v_fma(q[i], r[i], v_splat(0.5f));
+    EACH q[i] = v_fma(q[i], r[i] * r[i], r[i]) + v_splat(1.0f);
+    EACH q[i] = v_times_power_of_two(q[i], whole[i], rounded[i]);
+    if (any) EACH q[i] = v_if_less(v_splat(G2_EXP_INF_ABOVE), x[i], v_splat(__builtin_inff()), q[i]);
+    EACH x[i] = v_if_less(x[i], v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), q[i]);
 }
-INLINE vf v_exp(vf x) { return exp_of(1, x); }
-INLINE vf v_exp_down(vf x) { return exp_of(0, x); }
+INLINE void each_exp(const int n, vf *x) { exp_of(n, 1, x); }
+INLINE void each_exp_down(const int n, vf *x) { exp_of(n, 0, x); }
 
-INLINE vf v_gelu_tanh(vf x) {
-    vf slope = v_fma(x * x, v_splat(G2_T3), v_splat(G2_T1));
-    return x / (v_exp(x * slope) + v_splat(1.0f));
-}
-
-INLINE vf v_gelu_erf(vf x) {
-    vf z = v_splat(G2_SQRT_HALF) * x;
-    z = v_if_less(z, v_splat(0.0f), -z, z);
-    z = v_if_less(v_splat(G2_ERFC_LIMIT), z, v_splat(G2_ERFC_LIMIT), z);
-    vf t = v_splat(1.0f) / v_fma(z, v_splat(G2_ERFC_T), v_splat(1.0f));
-    vf p = v_fma(v_splat(G2_C9), t, v_splat(G2_C8));
-    p = v_fma(p, t, v_splat(G2_C7));
-    p = v_fma(p, t, v_splat(G2_C6));
-    p = v_fma(p, t, v_splat(G2_C5));
-    p = v_fma(p, t, v_splat(G2_C4));
-    p = v_fma(p, t, v_splat(G2_C3));
-    p = v_fma(p, t, v_splat(G2_C2));
-    p = v_fma(p, t, v_splat(G2_C1));
-    p = v_fma(p, t, v_splat(G2_C0));
-    vf square = z * z;
-    vf lost = v_fma(z, z, -square); /* what rounding took from z^2 */
-    vf e = v_exp_down(-square);
-    vf erfc = v_fma(-lost, e, e) * (t * p);
-    vf half = v_splat(0.5f) * x;
-    vf positive = v_if_less(v_splat(2 * G2_ERFC_LIMIT), x, x, v_fma(-half, erfc, x));
-    return v_if_less(v_splat(0.0f), x, positive, half * erfc);
+INLINE void each_gelu_tanh(const int n, vf *x) {
+    vectors e;
+    EACH e[i] = v_fma(x[i] * x[i], v_splat(G2_T3), v_splat(G2_T1));
+    EACH e[i] = x[i] * e[i];
+    each_exp(n, e);
+    EACH x[i] = x[i] / (e[i] + v_splat(1.0f));
 }
 
-INLINE vf v_relu(vf x) { return v_if_less(x, v_splat(0.0f), v_splat(0.0f), x); }
+INLINE void each_gelu_erf(const int n, vf *x) {
+    vectors z, t, p, e, half;
+    EACH z[i] = v_splat(G2_SQRT_HALF) * x[i];
+    EACH z[i] = v_if_less(z[i], v_splat(0.0f), -z[i], z[i]);
+    EACH z[i] = v_if_less(v_splat(G2_ERFC_LIMIT), z[i], v_splat(G2_ERFC_LIMIT), z[i]);
+    EACH t[i] = v_splat(1.0f) / v_fma(z[i], v_splat(G2_ERFC_T), v_splat(1.0f));
+    EACH p[i] = v_fma(v_splat(G2_C9), t[i], v_splat(G2_C8));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C7));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C6));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C5));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C4));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C3));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C2));
+    EACH p[i] = v_fma(p[i], t[i], v_splat(G2_C1));
+    EACH p[i] = t[i] * v_fma(p[i], t[i], v_splat(G2_C0));
+    EACH e[i] = -(z[i] * z[i]);
+    EACH z[i] = v_fma(z[i], z[i], e[i]); /* what rounding took from z^2 */
+    each_exp_down(n, e);
+    EACH p[i] = v_fma(-z[i], e[i], e[i]) * p[i]; /* erfc */
+    EACH half[i] = v_splat(0.5f) * x[i];
+    EACH e[i] = v_if_less(v_splat(2 * G2_ERFC_LIMIT), x[i], x[i], v_fma(-half[i], p[i], x[i]));
+    EACH x[i] = v_if_less(v_splat(0.0f), x[i], e[i], half[i] * p[i]);
+}
+
+INLINE void each_relu(const int n, vf *x) { EACH x[i] = v_if_less(x[i], v_splat(0.0f), v_splat(0.0f), x[i]); }
+
+#define OF_ONE(NAME, EACH_OF)     \
+    INLINE vf NAME(vf x) {        \
+        EACH_OF(1, &x);           \
+        return x;                 \
+    }
+OF_ONE(v_exp, each_exp)
+OF_ONE(v_exp_down, each_exp_down)
+OF_ONE(v_gelu_tanh, each_gelu_tanh)
 
 /* ---- 16 partial results of a row --------------------------------------------------------- */
 
