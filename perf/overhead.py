@@ -7,8 +7,8 @@ A model of one layer, 16 wide, and each of the layers by itself, on arrays as th
 ids. So little work stays on one thread whatever their number is. Answers are compared with gpt2cy.reference
 first.
 
-"caches swept": before each call twice the last-level cache is read, as a larger model's weights would be. What
-Python does at the door then comes from memory.
+"caches swept": before each call twice the last-level cache is read, as a larger model's weights would be.
+What Python does at the door then comes from memory.
 """
 
 import statistics

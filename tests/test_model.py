@@ -137,7 +137,7 @@ def test_next_logits_are_the_last_of_forward(build):
     ids=["int32", "big-endian", "list", "columns-first", "strided", "backwards", "read-only", "native"],
 )
 def test_ids_in_any_form(build, form):
-    """int64 arrays get in by a way of their own, whatever their strides; logits are those of any other form."""
+    """int64 arrays get in by a way of their own, whatever their strides; logits are those of other forms."""
     model = build(*SIZES)
     for ids in formula.tokens(model.config, 3, 20), formula.tokens(model.config, 1, 30)[0]:
         given = form(ids)
