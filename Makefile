@@ -99,7 +99,7 @@ test-csrc: dist
 # The same whatever Cython checks: C alone, Python alone, what measures memory, and the scripts that time what is
 # tested anyway.
 UNCHECKED := $(addprefix --ignore=$(ROOT)/tests/,test_csrc.py test_lessons.py tokenizer test_packaging.py \
-	test_memory.py test_plan.py test_perf.py)
+	test_memory.py test_plan.py perf)
 
 debug-test: sdist
 	$(call fresh,venv-debug)
@@ -110,7 +110,7 @@ debug-test: sdist
 	$(call tests,venv-debug,not slow,$(ELSEWHERE) $(UNCHECKED) $(ROOT)/tests)
 
 # What measures memory, time or the installed files means nothing under a sanitizer; C programs have their own.
-UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_perf.py %/test_cli.py \
+UNDER_ASAN := $(filter-out %/test_memory.py %/test_growth.py %/test_packaging.py %/test_cli.py \
 	%/test_csrc.py %/test_generate_docs.py, \
 	$(wildcard $(ROOT)/tests/test_*.py)) $(ROOT)/tests/kernels $(ROOT)/tests/layers $(ROOT)/tests/inspection
 

@@ -65,7 +65,7 @@ def test_a_cache_is_left_as_it_was(model, same_bits):
 
 @pytest.mark.parametrize("options", [{}, {"tie_weights": True}, {"bias": False}, {"lm_head_bias": False}])
 def test_the_work_of_each_operation(options):
-    """Two sequences of 7 and 3 tokens after 9 and 4 cached ones; tests/test_perf.py counts whole passes."""
+    """Two sequences, 7 and 3 tokens after 9 and 4 cached ones; tests/perf/test_limits.py counts passes."""
     config = gpt2cy.GPTConfig(61, 36, 3, 2, 150, n_inner=50, **options)
     bias, head_bias = options.get("bias", True), config.has_lm_head_bias
     expected = {
