@@ -2,7 +2,7 @@
 """Build: the Cython modules, and the C kernels once for each instruction set.
 
 GPT2CY_DEBUG=1     bounds checks on, little optimisation; show_config() says so
-GPT2CY_OPTIMISE=0  the compiler's optimisation level, 3 unless said otherwise; the bits are the same
+GPT2CY_OPTIMISE=0  the compiler's optimisation level, else 3 (debug builds: 1); the bits are the same
 GPT2CY_OPENMP=0    a serial build, as where the compiler has no OpenMP
 GPT2CY_ABI3=1      one wheel for Python 3.11 and all later ones with a GIL: see docs/packaging.md
 """

@@ -117,11 +117,11 @@ cdef class GPT(Transformer):
         >>> model.forward([3, 1, 4]).shape
         (3, 512)
         """
-        return self.rectangle(tokens, cache, False, self.checked(check_finite), out)
+        return self.batch_logits(tokens, cache, False, self.checked(check_finite), out)
 
     def __call__(self, tokens, cache=None, *, check_finite=False, out=None):
         """The same as `forward`."""
-        return self.rectangle(tokens, cache, False, self.checked(check_finite), out)
+        return self.batch_logits(tokens, cache, False, self.checked(check_finite), out)
 
     def next_logits(self, tokens, cache=None, *, check_finite=False, out=None):
         """Logits of the last position only: what comes next.
@@ -139,7 +139,7 @@ cdef class GPT(Transformer):
         >>> model.next_logits([[3, 1, 4]]).shape
         (1, 512)
         """
-        return self.rectangle(tokens, cache, True, self.checked(check_finite), out)
+        return self.batch_logits(tokens, cache, True, self.checked(check_finite), out)
 
     def forward_many(self, sequences, caches=None, *, check_finite=False):
         """Logits of every position of sequences of different lengths, in one pass without padding.
@@ -170,7 +170,7 @@ cdef class GPT(Transformer):
         >>> [logits.shape for logits in model.forward_many([[1, 2, 3], [4]])]
         [(3, 512), (1, 512)]
         """
-        return self.different("sequences", sequences, caches, self.checked(check_finite))
+        return self.ragged_logits("sequences", sequences, caches, self.checked(check_finite))
 
     def next_logits_many(self, sequences, caches=None, *, out=None):
         """Logits of the last position of sequences of different lengths, in one pass without padding.
@@ -200,16 +200,7 @@ cdef class GPT(Transformer):
         >>> model.next_logits_many([[1, 2, 3], [4]]).shape
         (2, 512)
         """
-        ids, lengths, caches = self.ragged("sequences", sequences, caches)
-        if out is None:
-            self.require_memory("sequences", lengths, caches, len(lengths), None)
-            out = self.new_array((len(lengths), self.lm_head.out_features))
-        else:
-            _checks.output("out", out, (len(lengths), self.lm_head.out_features), fewer=True)
-            _checks.apart("out", out, "sequences", sequences)
-            self.require_memory("sequences", lengths, caches, 0, None)
-        self.call(ids, lengths, caches, "sequences", len(out), out, None)
-        return out
+        return self.next_ragged_logits(sequences, caches, out)
 
     def new_cache(self, batch_size=1, capacity=None):
         """An empty cache for this model.
@@ -549,7 +540,101 @@ cdef class GPT(Transformer):
         from gpt2cy.inspection import editing
         return editing.Editing(self, edits)
 
+    def profile(self, tokens, cache=None, *, last_only=False, seconds=1.0):
+        """Where the time of a pass goes: operation by operation and layer by layer.
+
+        The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
+        It is repeated, and the mean of the middle half is kept. Edits in force are not applied.
+
+        Parameters
+        ----------
+        tokens : array_like of int, [T] or [B, T]
+        cache : KVCache, optional
+            What comes before, as in `forward`; it is left as it was.
+        last_only : bool
+            Whether to run `next_logits` instead of `forward`.
+        seconds : float
+            How long to repeat, about; three passes at least. As long again measures the machine.
+
+        Returns
+        -------
+        gpt2cy.inspection.Profile
+            Printed it is a table; `plot()` draws it (the extra `plot`).
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError, RuntimeError
+            As `forward`; if seconds is not positive.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
+        >>> print(model.profile([[1, 2, 3]], seconds=0.01))
+        operation     layers  ...
+        embed ...
+        >>> token = [[4]]
+        >>> cache = model.new_cache()
+        >>> logits = model.next_logits([[1, 2, 3]], cache)
+        >>> model.profile(token, cache, seconds=0.01).by_operation()[-1].work
+        Work(operation='lm_head', layer=None, flops=131072, bytes=264192)
+        """
+        from gpt2cy.inspection.profiling import profile   # tools are imported when they are asked for
+        return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
+
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
+
+    @classmethod
+    def from_pretrained(cls, source, *, revision=None, token=None, local_files_only=False, cache_dir=None):
+        """A model from a checkpoint: a file, a folder, or an id on the Hugging Face hub.
+
+        Parameters
+        ----------
+        source : str or Path
+            Such as "openai-community/gpt2". Formats: safetensors, PyTorch and nanoGPT, llm.c, GGUF
+            (docs/checkpoints.md); float16, bfloat16 and quantised weights become float32.
+        revision, token, local_files_only, cache_dir
+            For the hub, as huggingface_hub takes them.
+
+        Returns
+        -------
+        GPT
+
+        Raises
+        ------
+        ValueError
+            If a file is of no known format, damaged, refused, or does not fit its configuration: the message
+            lists all that is wrong with it.
+        OSError
+            If a file is missing or cannot be read, or the hub does not answer.
+        MemoryError
+            If the weights cannot be allocated.
+        ImportError
+            If the format or the hub needs a package that is not installed; the message says which.
+
+        Warns
+        -----
+        UserWarning
+            If the file has a head that differs from `wte`, but the configuration ties them.
+
+        Examples
+        --------
+        >>> import gpt2cy
+        >>> gpt2cy.GPT.from_pretrained("no/such/folder")
+        Traceback (most recent call last):
+        FileNotFoundError: source: no file or folder no/such/folder, and no id of a model either
+        """
+        from gpt2cy import weights   # the one door to files, opened when it is asked for
+        cdef GPT model
+        with weights.open_checkpoint(source, revision=revision, token=token, local_files_only=local_files_only,
+                                     cache_dir=cache_dir) as checkpoint:
+            model = cls.__new__(cls, checkpoint.config, _blank=True)
+            model.arena.enter_write()
+            try:
+                weights.load_into(checkpoint, model.parameters.put)
+            finally:
+                model.arena.leave_write()
+        return model
 
     def save_pretrained(self, folder, *, max_shard_size="5GB"):
         """Write config.json and model.safetensors, as Hugging Face's transformers reads them.
@@ -627,50 +712,6 @@ cdef class GPT(Transformer):
             self.arena.leave_read()
         return 0
 
-    # ---- inspection ---------------------------------------------------------------------------
-
-    def profile(self, tokens, cache=None, *, last_only=False, seconds=1.0):
-        """Where the time of a pass goes: operation by operation and layer by layer.
-
-        The pass is the one that `forward` runs, with a clock read at each step; nothing is computed in another way.
-        It is repeated, and the mean of the middle half is kept. Edits in force are not applied.
-
-        Parameters
-        ----------
-        tokens : array_like of int, [T] or [B, T]
-        cache : KVCache, optional
-            What comes before, as in `forward`; it is left as it was.
-        last_only : bool
-            Whether to run `next_logits` instead of `forward`.
-        seconds : float
-            How long to repeat, about; three passes at least. As long again measures the machine.
-
-        Returns
-        -------
-        gpt2cy.inspection.Profile
-            Printed it is a table; `plot()` draws it (the extra `plot`).
-
-        Raises
-        ------
-        TypeError, ValueError, MemoryError, RuntimeError
-            As `forward`; if seconds is not positive.
-
-        Examples
-        --------
-        >>> import gpt2cy
-        >>> model = gpt2cy.GPT(gpt2cy.GPTConfig.preset("tiny"), seed=0)
-        >>> print(model.profile([[1, 2, 3]], seconds=0.01))
-        operation     layers  ...
-        embed ...
-        >>> token = [[4]]
-        >>> cache = model.new_cache()
-        >>> logits = model.next_logits([[1, 2, 3]], cache)
-        >>> model.profile(token, cache, seconds=0.01).by_operation()[-1].work
-        Work(operation='lm_head', layer=None, flops=131072, bytes=264192)
-        """
-        from gpt2cy.inspection.profiling import profile   # tools are imported when they are asked for
-        return profile(self, tokens, cache, last_only=last_only, seconds=seconds)
-
     # ---- weights ------------------------------------------------------------------------------
 
     def named_parameters(self):
@@ -730,66 +771,7 @@ cdef class GPT(Transformer):
         """
         self.parameters.load(mapping)
 
-    @classmethod
-    def from_pretrained(cls, source, *, revision=None, token=None, local_files_only=False, cache_dir=None):
-        """A model from a checkpoint: a file, a folder, or an id on the Hugging Face hub.
-
-        Parameters
-        ----------
-        source : str or Path
-            Such as "openai-community/gpt2". Formats: safetensors, PyTorch and nanoGPT, llm.c, GGUF
-            (docs/checkpoints.md); float16, bfloat16 and quantised weights become float32.
-        revision, token, local_files_only, cache_dir
-            For the hub, as huggingface_hub takes them.
-
-        Returns
-        -------
-        GPT
-
-        Raises
-        ------
-        ValueError
-            If a file is of no known format, damaged, refused, or does not fit its configuration: the message
-            lists all that is wrong with it.
-        OSError
-            If a file is missing or cannot be read, or the hub does not answer.
-        MemoryError
-            If the weights cannot be allocated.
-        ImportError
-            If the format or the hub needs a package that is not installed; the message says which.
-
-        Warns
-        -----
-        UserWarning
-            If the file has a head that differs from `wte`, but the configuration ties them.
-
-        Examples
-        --------
-        >>> import gpt2cy
-        >>> gpt2cy.GPT.from_pretrained("no/such/folder")
-        Traceback (most recent call last):
-        FileNotFoundError: source: no file or folder no/such/folder, and no id of a model either
-        """
-        from gpt2cy import weights   # the one door to files, opened when it is asked for
-        cdef GPT model
-        with weights.open_checkpoint(source, revision=revision, token=token, local_files_only=local_files_only,
-                                     cache_dir=cache_dir) as checkpoint:
-            model = cls.__new__(cls, checkpoint.config, _blank=True)
-            model.arena.enter_write()
-            try:
-                weights.load_into(checkpoint, model.parameters.put)
-            finally:
-                model.arena.leave_write()
-        return model
-
-    def __reduce__(self):
-        return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())
-
-    def __setstate__(self, state):
-        self.load_state_dict(plain(self, state))
-
-    def __sizeof__(self):
-        return object.__sizeof__(self) + self.arena.nbytes
+    # ---- memory, copies, text -------------------------------------------------------------------
 
     def release_memory(self):
         """Give back to the system what is kept from one call to the next: a workspace, and the last large result.
@@ -812,6 +794,15 @@ cdef class GPT(Transformer):
     def nbytes(self):
         """Bytes of the weights."""
         return self.arena.nbytes
+
+    def __reduce__(self):
+        return reduced(self, (self.config,), {"init_std": 0.0}, self.state_dict())
+
+    def __setstate__(self, state):
+        self.load_state_dict(plain(self, state))
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.arena.nbytes
 
     def __repr__(self):
         config = self.config

@@ -22,8 +22,9 @@ cdef class Transformer:
     cdef Spare results         # ... and of its logits, once nobody holds them
     cdef Parameters parameters  # by name
     cdef dict layers_by_name(self)
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=*)
-    cdef different(self, str name, sequences, caches, Observer observer)
+    cdef batch_logits(self, tokens, cache, bint last_only, Observer observer, out=*)
+    cdef ragged_logits(self, str name, sequences, caches, Observer observer)
+    cdef next_ragged_logits(self, sequences, caches, out)
     cdef tuple ragged(self, str name, sequences, caches)
     cdef int check_cache(self, cache, str name) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1

@@ -8,8 +8,9 @@ a sequence begins.  `run` is the one way through, from checked ids to logits; wh
 arguments and takes caches and memory for it.  `GPT` (model.pyx) is what a user sees of it.
 
 Between two passes of a large model its weights have been through all caches, and whatever Python does at the door
-comes from memory: a function that takes 2 microseconds in a loop of its own takes 60 there.  So what every call
-does is compiled, and asks Python's functions only where there is something to say (`plain_ids`, `require_memory`).
+comes from memory: checking ids takes 2 microseconds in a loop of its own, and 60 there.  So what a call on arrays of
+int64 does is compiled, and asks Python's functions only where there is something to say (`plain_ids`,
+`require_memory`).
 """
 import numpy as np
 
@@ -121,7 +122,7 @@ cdef class Transformer:
 
     # ---- a call's arguments ------------------------------------------------------------------
 
-    cdef rectangle(self, tokens, cache, bint last_only, Observer observer, out=None):
+    cdef batch_logits(self, tokens, cache, bint last_only, Observer observer, out=None):
         """Forward and next_logits: [T] or [B, T] ids to their logits, or None where the observer wants none."""
         cdef bint wanted = out is None and (observer is None or observer.logits), kept, flat = False
         cdef Py_ssize_t vocab = self.lm_head.out_features, batch = 0, length = 0, n_out
@@ -167,7 +168,7 @@ cdef class Transformer:
         self.call(ids, lengths, caches, None, batch if last_only else -1, out, None, observer)
         return out
 
-    cdef different(self, str name, sequences, caches, Observer observer):
+    cdef ragged_logits(self, str name, sequences, caches, Observer observer):
         """forward_many of the argument `name`; None where the observer wants no logits."""
         cdef bint wanted = observer is None or observer.logits
         ids, lengths, caches = self.ragged(name, sequences, caches)
@@ -175,6 +176,22 @@ cdef class Transformer:
         outs = [self.new_array((length, self.lm_head.out_features)) for length in lengths] if wanted else None
         self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
+
+    cdef next_ragged_logits(self, sequences, caches, out):
+        """next_logits_many: of the first len(out) of the sequences, where `out` is given."""
+        cdef Py_ssize_t vocab = self.lm_head.out_features, n_out
+        ids, lengths, caches = self.ragged("sequences", sequences, caches)
+        if out is None:
+            n_out = len(lengths)
+            self.require_memory("sequences", lengths, caches, n_out, None)
+            out = self.new_array((n_out, vocab))
+        else:
+            _checks.output("out", out, (len(lengths), vocab), fewer=True)
+            _checks.apart("out", out, "sequences", sequences)
+            n_out = len(out)
+            self.require_memory("sequences", lengths, caches, 0, None)
+        self.call(ids, lengths, caches, "sequences", n_out, out, None)
+        return out
 
     cdef tuple ragged(self, str name, sequences, caches):
         """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workspace: the scratch memory, the thread team and the ragged batch of one call.
 
-The only place that allocates during a call.  A call begins one, obtains what it will need, lays its buffers
+All scratch memory of a pass comes from here.  A call begins one, obtains what it will need, lays its buffers
 out, and ends by letting it go, also when an error leaves.  A model keeps one spare block of memory of moderate size, so
 that short calls do not ask the system for pages every time.
 

@@ -15,7 +15,7 @@ static inline float *g2_element(const g2_packed *w, int64_t k, int64_t n) {
     return (float *)w->data + (n / G2_PANEL * w->k + k) * G2_PANEL + n % G2_PANEL;
 }
 
-/* Rows k0 .. k0 + rows - 1 and columns n0 .. n0 + columns - 1 of a packed matrix from `from`, or, with
+/* Rows k0 .. k0 + rows - 1 and columns n0 .. n0 + columns - 1 of a packed matrix from `other`, or, with
  * `out` set, into it.  Strides count floats; columns past N are never touched. */
 static inline void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, int64_t n0, int64_t columns,
                                   float *other, int64_t row_stride, int64_t column_stride, int out) {
@@ -33,7 +33,7 @@ static inline void g2_copy_packed(const g2_packed *w, int64_t k0, int64_t rows, 
 }
 
 /* Columns n0 .. n0 + columns - 1 of a packed matrix from rows of `other`, [columns, K], each `stride` floats behind
- * the one before.  A panel's share is turned some rows of it at a time, so that what is written stays near. */
+ * the one before. */
 static inline void g2_pack_transposed(const g2_table *table, const g2_packed *w, int64_t n0, int64_t columns,
                                       const float *other, int64_t stride) {
     for (int64_t n = 0, width; n < columns; n += width) {

@@ -118,7 +118,7 @@ def clocked(GPT model not None, tokens, cache=None, bint last_only=False):
     cdef Clock clock = Clock(len(model.blocks))
     past = (<KVCache>cache).lengths if isinstance(cache, KVCache) else None
     cdef double begin = g2_now()
-    logits = model.rectangle(tokens, cache, last_only, clock)
+    logits = model.batch_logits(tokens, cache, last_only, clock)
     cdef double end = g2_now()
     if past is not None:
         cache.truncate(past)

@@ -298,11 +298,11 @@ def trace(GPT model not None, tokens, patterns, cache):
     watch.logits = "logits" in asked
     watch.whole = watch.logits or cache is not None
     if _checks.ragged(tokens):
-        logits = model.different("tokens", tokens, cache, watch)
+        logits = model.ragged_logits("tokens", tokens, cache, watch)
     else:
         ids, one = _checks.token_ids(tokens, model.wte.num_embeddings)
         watch.batch = () if one else (len(ids),)
-        logits = model.rectangle(ids[0] if one else ids, cache, False, watch)
+        logits = model.batch_logits(ids[0] if one else ids, cache, False, watch)
     if watch.logits:
         watch.results["logits"] = logits
     return {text: watch.results[name.text] for text, name in asked.items()}

@@ -34,7 +34,6 @@ cdef double APPEND = 32            # so many take as long as putting one key int
 cdef struct Job:
     const Team *team
     const g2_sequence *sequences
-    Py_ssize_t n_sequences
     const float *qkv
     Py_ssize_t n_heads, head_dim, layer
     float scale
@@ -74,7 +73,7 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil:
     """Keys and values of all new rows into the blocks of `layer`."""
     cdef Region region
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, False, &region)
+    cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, False, &region)
     cdef Py_ssize_t i, n_tasks = 0, n_rows = 0
     cdef int n
     for i in range(n_sequences):
@@ -153,7 +152,7 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
     takes longer than attention.
     """
     cdef Region region
-    cdef Job job = Job(team, sequences, n_sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, appends,
+    cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, appends,
                        &region)
     cdef Py_ssize_t i, n_tasks = 0
     cdef double work = 0

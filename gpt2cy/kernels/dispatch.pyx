@@ -81,7 +81,7 @@ def compiler():
 
 
 def build():
-    """How this was built: "optimised" or "debug", and whether serial."""
+    """How this was built: "optimised", "NOT OPTIMISED" or "debug", and whether serial."""
     return GPT2CY_BUILD.decode()
 
 

@@ -46,7 +46,7 @@ cdef double WORTH_A_TEAM = 2.0e5   # multiply-adds: some 3 microseconds of one c
 cdef struct Product:
     const Team *team
     const float *a
-    Py_ssize_t lda, m
+    Py_ssize_t lda
     const g2_packed *w
     const g2_epilogue *e
     bint near              # a stays in the second-level cache
@@ -188,7 +188,6 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.team = team
     p.a = a
     p.lda = lda
-    p.m = m
     p.w = w
     p.e = e
     p.tiles = scratch

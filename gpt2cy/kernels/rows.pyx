@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-by-row work in parallel: layer norm, softmax, activations, exp, embedding.
+"""Row-by-row work in parallel: layer norm, softmax, activations, exp, sums, embedding.
 
-Rows are shared out in chunks of about CHUNK numbers; few numbers stay on one thread.
+Rows are shared out in chunks of at most CHUNK numbers; few numbers stay on one thread.
 Numbers: csrc/rows.inc.h; a row's result does not depend on the chunk it is in.
 """
 from cython.parallel cimport prange

@@ -53,7 +53,7 @@ cdef extern from "table.h" nogil:
         float *scratch
 
     enum:
-        G2_NOT_FINITE, G2_NOTHING
+        G2_NOT_FINITE
 
     ctypedef struct g2_statistics:
         double log_sum_exp, log_total, entropy
