@@ -54,7 +54,9 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "nonecheck": DEBUG,
     "cdivision": True,
+    "binding": False,  # C methods, which check what they are called on: Cython's own would crash
     "embedsignature": True,
+    "embedsignature.format": "clinic",  # for inspect.signature
     "freethreading_compatible": True,
 }
 

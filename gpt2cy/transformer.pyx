@@ -14,7 +14,7 @@ int64 does is compiled, and asks Python's functions only where there is somethin
 """
 import numpy as np
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
@@ -41,7 +41,7 @@ cdef object ndarray = np.ndarray, empty = np.empty
 cdef object INT64 = np.dtype(np.int64), FLOAT32 = np.dtype(np.float32)
 
 
-cdef bytes plain_ids(tokens, Py_ssize_t vocab, Py_ssize_t *batch, Py_ssize_t *length, bint *flat):
+cdef bytes plain_ids(tokens, Py_ssize_t vocab, Py_ssize_t most, Py_ssize_t *batch, Py_ssize_t *length, bint *flat):
     """A private copy of int64 ids [T] or [B, T], or None if they are of another kind or there is an error to name.
 
     What `_checks.token_ids` does for everything else.
@@ -58,6 +58,8 @@ cdef bytes plain_ids(tokens, Py_ssize_t vocab, Py_ssize_t *batch, Py_ssize_t *le
     flat[0] = len(shape) == 1
     batch[0] = 1 if flat[0] else shape[0]
     length[0] = shape[len(shape) - 1]
+    if length[0] > most:
+        return None
     ids = tokens.tobytes()
     n = len(ids) // <Py_ssize_t>sizeof(int64_t)
     if n == 0 or n != batch[0] * length[0]:   # the latter if another thread gave it another shape just now
@@ -67,6 +69,13 @@ cdef bytes plain_ids(tokens, Py_ssize_t vocab, Py_ssize_t *batch, Py_ssize_t *le
         if <uint64_t>data[i] >= <uint64_t>vocab:
             return None
     return ids
+
+
+cdef bint holds_floats(const Py_buffer *view, Py_ssize_t n, Py_ssize_t width) noexcept:
+    """Whether memory that calls itself an array takes n rows: a subclass may say anything of its dtype and shape, and
+    another thread may have changed them since they were checked."""
+    return (view.format != NULL and view.format[0] == b"f" and view.format[1] == 0 and
+            n <= view.len // <Py_ssize_t>sizeof(float) // width)
 
 
 cdef class Transformer:
@@ -130,7 +139,7 @@ cdef class Transformer:
         cdef list lengths, caches = None
         cdef tuple shape
         cdef size_t nbytes
-        cdef bytes ids = plain_ids(tokens, self.wte.num_embeddings, &batch, &length, &flat)
+        cdef bytes ids = plain_ids(tokens, self.wte.num_embeddings, self.wpe.num_embeddings, &batch, &length, &flat)
         if ids is None:
             array, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
             batch, length = array.shape
@@ -197,7 +206,8 @@ cdef class Transformer:
         """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
         cdef Py_ssize_t batch = 0, length = 0
         cdef bint flat = False
-        cdef bytes ids = plain_ids(sequences, self.wte.num_embeddings, &batch, &length, &flat)
+        cdef Py_ssize_t vocab = self.wte.num_embeddings, most = self.wpe.num_embeddings
+        cdef bytes ids = plain_ids(sequences, vocab, most, &batch, &length, &flat)
         if ids is not None and not flat:
             lengths = [length] * batch
         elif isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
@@ -297,6 +307,7 @@ cdef class Transformer:
         ids: int64, checked, nobody else's; many: the argument that holds the sequences, where each has a cache of its
         own; out: an array that takes the logits, or None.
         """
+        cdef Py_ssize_t n_out = last_rows if last_rows >= 0 else sum(lengths)
         cdef const int64_t *read = <const int64_t *><const char *>ids
         cdef Py_buffer view
         cdef KVCache cache
@@ -304,8 +315,11 @@ cdef class Transformer:
         cdef Py_ssize_t i, row = 0
         view.buf = NULL
         if out is not None:
-            PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
+            PyObject_GetBuffer(out, &view, PyBUF_WRITABLE | PyBUF_FORMAT)
         try:
+            if out is not None and not holds_floats(&view, n_out, self.lm_head.out_features):
+                raise ValueError(f"out: expected float32 numbers of {n_out} rows of logits, got {view.len} bytes of "
+                                 f"format {view.format.decode()!r}")
             self.arena.enter_read()
             try:
                 if caches is not None:

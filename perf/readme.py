@@ -63,7 +63,7 @@ TABLES = {
     forward: "Milliseconds for a forward pass with the logits of every position; in brackets, how many times "
     "as long torch took (the median of each round's ratio). Batch 1, float32, random weights; engines in "
     "turns, on a shared machine: trust the ratios. Torch runs the same model as modules, with its own fused "
-    "attention (`perf/engines/torch_engine.py`). Tiny, small and medium are this package's own toys of 3 to 6 "
+    "attention (`perf/engines/torch_engine.py`). Tiny, small and medium are toys of this package, of 3 to 6 "
     "layers, 128 to 384 wide, with 512 ids (0.7, 3.5 and 11 million parameters); gpt2 is the released one of "
     "124 million. Tiny has 256 positions here, not its 128. The files have every round.",
     generate: "Milliseconds for one more token of every row of a batch, everything included (top_k and top_p "

@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import re
+import sys
 import threading
 import time
 import weakref
@@ -346,6 +347,47 @@ def test_where_logits_cannot_be_put(model, wrong):
     assert cache.lengths == [0]
 
 
+class Liar(np.ndarray):
+    """An array that says of itself what `says` has."""
+
+    dtype = property(lambda self: self.says.get("dtype", np.ndarray.dtype.__get__(self)))
+    shape = property(lambda self: self.says.get("shape", np.ndarray.shape.__get__(self)))
+
+    def __len__(self):
+        return self.says.get("len", np.ndarray.__len__(self))
+
+
+FLOATS = {"dtype": np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("array", "says", "name", "ids"),
+    [
+        (np.zeros((1, 61), np.float16), FLOATS, "next_logits", [[1]]),
+        (np.zeros((1, 61), np.int32), FLOATS, "next_logits", [[1]]),
+        (np.array([[None] * 61]), FLOATS, "next_logits", [[1]]),
+        (np.zeros((1, 61), np.float32), {"shape": (30, 61)}, "forward", [1] * 30),
+        (np.zeros((1, 61), np.float32), {"len": 3}, "next_logits_many", [[1], [2], [3]]),
+    ],
+    ids=["float16", "int32", "object", "shape", "len"],
+)
+def test_an_array_that_lies_is_not_written_to(model, array, says, name, ids):
+    """The memory itself is asked, last of all, what it is and how much."""
+    out, before = array.view(Liar), array.copy()
+    out.says = says
+    with pytest.raises(ValueError, match="out: expected float32 numbers of"):
+        getattr(model, name)(ids, out=out)
+    np.testing.assert_array_equal(array, before)
+    assert model([[1]]).shape == (1, 1, 61)  # neither weights nor memory are held
+
+
+def test_ids_beyond_all_memory(model):
+    """An array may be larger than what holds it: the message says so."""
+    for call in (model, model.next_logits, model.next_logits_many):
+        with pytest.raises(MemoryError, match="Unable to allocate"):
+            call(np.broadcast_to(np.int64(1), (1 << 20, 1 << 30)))
+
+
 def test_logits_are_not_put_over_the_ids(model):
     memory = np.zeros(4 * 61, np.float32)
     ids = memory[:8].view(np.int64)
@@ -453,6 +495,31 @@ def test_init_again_changes_nothing(cls, model):
     assert repr(thing) == before
     if cls is gpt2cy.GPT:
         assert np.isfinite(thing(IDS)).all()
+
+
+def compiled_classes():
+    """Every extension type of the package's modules that are imported."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("gpt2cy.")]
+    compiled = {module.__name__: module for module in modules if not module.__file__.endswith(".py")}
+    found = [item for module in compiled.values() for item in vars(module).values() if isinstance(item, type)]
+    return sorted({cls for cls in found if cls.__module__ in compiled}, key=lambda cls: cls.__qualname__)
+
+
+def test_methods_refuse_other_objects():
+    """Called on the class with a self of another kind, which compiled code would take for its own."""
+    called = 0
+    for cls in compiled_classes():
+        for name, method in vars(cls).items():
+            if isinstance(method, (classmethod, staticmethod, type)) or not callable(method):
+                continue
+            if name in ("__new__", "__init_subclass__"):
+                continue
+            for wrong in (None, 3, [IDS], object(), cls):
+                for arguments in (), (IDS,):
+                    with pytest.raises(TypeError):
+                        method(wrong, *arguments)
+            called += 1
+    assert called > 80
 
 
 @classes
