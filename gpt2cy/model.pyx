@@ -10,7 +10,7 @@ from gpt2cy.cache cimport KVCache
 from gpt2cy.layers.tap cimport Observer
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import plain, reduced
+from gpt2cy.layers.pickling import plain, reduced
 from gpt2cy.layers.tap import EDITS as _EDITS
 
 cdef object edits_in_force = _EDITS.get

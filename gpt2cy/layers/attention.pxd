@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.linear cimport Linear
 from gpt2cy.layers.tap cimport Tap

@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 
 from gpt2cy.kernels cimport attention as kernel
 from gpt2cy.kernels cimport rows
+from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.table cimport G2_LINEAR, g2_nearest
 from gpt2cy.kernels.threads cimport meet
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
@@ -20,7 +21,7 @@ from gpt2cy.layers.tap cimport ATTN, HEADS, QKV, apart, show
 from gpt2cy.workspace cimport Workspace, call_alone, gather_last, keep_last
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, reduced
+from gpt2cy.layers.pickling import parts_of, reduced
 
 
 cdef size_t attention_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.threads cimport Region, Team
 from gpt2cy.layers.attention cimport Attention
 from gpt2cy.layers.layernorm cimport LayerNorm

@@ -14,6 +14,7 @@ import numpy as np
 from cython.parallel cimport prange
 from libc.string cimport memcpy
 
+from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.threads cimport all_here, close_region, meet, note, open_region, workers
 from gpt2cy.layers.attention cimport attention_nbytes
 from gpt2cy.layers.layernorm cimport layernorm_nbytes
@@ -24,7 +25,7 @@ from gpt2cy.workspace cimport Part, Workspace, call_alone
 
 from gpt2cy import _checks
 from gpt2cy.config import exact
-from gpt2cy.layers.linear import parts_of, reduced
+from gpt2cy.layers.pickling import parts_of, reduced
 
 
 cdef class Block:

@@ -18,7 +18,8 @@ from gpt2cy.layers.linear cimport arena_alone, read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import normal_rows, parts_of, reduced
+from gpt2cy.layers.linear import normal_rows
+from gpt2cy.layers.pickling import parts_of, reduced
 
 
 cdef size_t embedding_nbytes(Py_ssize_t num_embeddings, Py_ssize_t n_embd) noexcept nogil:

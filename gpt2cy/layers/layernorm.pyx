@@ -14,7 +14,7 @@ from gpt2cy.layers.linear cimport arena_alone, read_vector, write_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
-from gpt2cy.layers.linear import parts_of, reduced
+from gpt2cy.layers.pickling import parts_of, reduced
 
 
 cdef size_t layernorm_nbytes(Py_ssize_t n_embd, bint bias) noexcept nogil:

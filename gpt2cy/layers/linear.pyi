@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import disjoint_base
 
-_T = TypeVar("_T")
-
-def parts_of(thing: object, state: object, *names: str) -> list[Any]: ...
-def plain(thing: object, state: Any) -> Any: ...
-def reduced(
-    thing: object, arguments: Iterable[Any], options: Mapping[str, Any], state: Any
-) -> tuple[Any, ...]: ...
-def rebuild(cls: Callable[..., _T], arguments: Iterable[Any], options: Mapping[str, Any]) -> _T: ...
 def normal_rows(
     rng: np.random.Generator, n: int, width: int, std: float
 ) -> Iterator[tuple[int, NDArray[np.float32]]]: ...

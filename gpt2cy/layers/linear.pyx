@@ -17,6 +17,7 @@ from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.kernels import host
+from gpt2cy.layers.pickling import parts_of, reduced
 
 cdef enum:
     DRAWN_AT_ONCE = 1 << 18   # numbers drawn into one buffer
@@ -59,36 +60,6 @@ def normal_rows(rng, Py_ssize_t n, Py_ssize_t width, float std):
             rng.standard_normal(out=rows, dtype=np.float32)
             rows *= np.float32(std)
         yield first, rows
-
-
-def rebuild(cls, arguments, options):
-    """What pickle calls: an object of these arguments, whose weights come next. No __init__ of a subclass runs."""
-    ours = next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == "gpt2cy")
-    return ours.__new__(cls, *arguments, **options)
-
-
-def reduced(thing, arguments, options, state):
-    """What __reduce__ returns; attributes that a subclass has added go with the state."""
-    added = getattr(thing, "__dict__", None)
-    return rebuild, (type(thing), arguments, options), (state, added) if added else state
-
-
-def plain(thing, state):
-    """The state without a subclass's attributes, which the object gets."""
-    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[1], dict):
-        return state
-    if not hasattr(thing, "__dict__"):
-        raise TypeError(f"state: {type(thing).__name__} cannot take the attributes of a subclass")
-    vars(thing).update(state[1])
-    return state[0]
-
-
-def parts_of(thing, state, *names):
-    """The values of a pickled state that has just these names."""
-    state = plain(thing, state)
-    if not isinstance(state, dict) or set(state) != set(names):
-        raise ValueError(f"state: expected a dict of {', '.join(names)}, got {type(state).__name__}")
-    return [state[name] for name in names]
 
 
 cdef class Linear:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.gemm cimport matmul_scratch
+from gpt2cy.kernels.memory cimport Arena
 from gpt2cy.kernels.table cimport G2_GELU_ERF, G2_GELU_TANH, G2_LINEAR, G2_RELU
 from gpt2cy.layers.linear cimport arena_alone, linear_nbytes
 from gpt2cy.layers.tap cimport HIDDEN, MLP_OUT, PRE, apart, show
@@ -17,7 +18,7 @@ from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
 from gpt2cy.config import ACTIVATIONS
-from gpt2cy.layers.linear import parts_of, reduced
+from gpt2cy.layers.pickling import parts_of, reduced
 
 KINDS = {"gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_ERF, "relu": G2_RELU}
 
