@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 def rebuild(cls: type[_T], arguments: Iterable[Any], options: Mapping[str, Any]) -> _T:
-    """What pickle calls: an object of these arguments, whose weights come next; no subclass's __init__ runs."""
+    """What pickle calls: an object of these arguments, without weights. No subclass's __init__ runs."""
     ours = next(base for base in cls.__mro__ if base.__module__.partition(".")[0] == "gpt2cy")
     return ours.__new__(cls, *arguments, **options)
 
