@@ -32,6 +32,8 @@ cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
     FETCHING = 3          # slivers that share in fetching a block
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
+    FEW_ROWS = 16         # up to so many wait for memory more than they compute: where vectors are short, and a panel is
+    K_BLOCK_OF_FEW = 256  # read several times, their blocks are small
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays whole in the second-level cache, where that is as large
@@ -204,7 +206,7 @@ cdef void plan(Product *p, const Team *team, const float *a, Py_ssize_t lda, Py_
     p.n_chunks = up(p.n_slivers, max(1, CHUNK_ROWS // most))
     p.chunk = up(p.n_slivers, p.n_chunks)
     p.n_chunks = up(p.n_slivers, p.chunk)
-    p.k_block = up(w.k, up(w.k, K_BLOCK))
+    p.k_block = up(w.k, up(w.k, K_BLOCK_OF_FEW if team.table.passes > 1 and m <= FEW_ROWS else K_BLOCK))
     p.n_panels = up(w.n, G2_PANEL)
     n_workers = team.n_threads if team.region == NULL else team.region.n_workers   # or those who may help
     p.group = p.n_panels * p.n_chunks // (n_workers * TASKS_EACH)
