@@ -6,6 +6,8 @@ imported when a method that needs them is called.
 """
 import numpy as np
 
+cimport cython
+
 from gpt2cy.cache cimport KVCache
 from gpt2cy.layers.tap cimport Observer
 
@@ -585,6 +587,7 @@ cdef class GPT(Transformer):
     # ---- files: doors to gpt2cy.weights, which is imported when one is opened ----------------------
 
     @classmethod
+    @cython.binding(True)   # in the stable ABI Cython can make class methods of its own functions only
     def from_pretrained(cls, source, *, revision=None, token=None, local_files_only=False, cache_dir=None):
         """A model from a checkpoint: a file, a folder, or an id on the Hugging Face hub.
 
