@@ -198,6 +198,8 @@ cdef class Transformer:
             _checks.output("out", out, (len(lengths), vocab), fewer=True)
             _checks.apart("out", out, "sequences", sequences)
             n_out = len(out)
+            if n_out > len(lengths):   # a subclass may say one thing now and another then
+                raise ValueError(f"out: expected at most {len(lengths)} rows, got {n_out}")
             self.require_memory("sequences", lengths, caches, 0, None)
         self.call(ids, lengths, caches, "sequences", n_out, out, None)
         return out

@@ -381,6 +381,21 @@ def test_an_array_that_lies_is_not_written_to(model, array, says, name, ids):
     assert model([[1]]).shape == (1, 1, 61)  # neither weights nor memory are held
 
 
+@pytest.mark.parametrize("rows", [1, 200])
+def test_an_array_that_changes_its_mind(model, rows):
+    """The number of rows that is checked is the number that is used."""
+    answers = [1, 200]
+
+    class Fickle(np.ndarray):
+        def __len__(self):
+            return answers.pop(0)
+
+    out = np.zeros((rows, 61), np.float32).view(Fickle)
+    with pytest.raises(ValueError, match="out: expected at most 3 rows, got 200"):
+        model.next_logits_many([[1], [2], [3]], out=out)
+    assert answers == []
+
+
 def test_ids_beyond_all_memory(model):
     """An array may be larger than what holds it: the message says so."""
     for call in (model, model.next_logits, model.next_logits_many):
