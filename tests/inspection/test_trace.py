@@ -261,7 +261,7 @@ for _ in range(int(sys.argv[1])):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
 def test_a_pass_that_nobody_sees_pays_for_null_tests_alone(tmp_path):
-    """Instructions of a block outside of kernels: some 300 with 13 null tests; a visit would be thousands."""
+    """Instructions of a block outside of kernels: some 500 with 13 null tests; a visit would be thousands."""
     environment = os.environ | {
         "GPT2CY_ISA": "base", "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }  # fmt: skip
@@ -281,7 +281,7 @@ def test_a_pass_that_nobody_sees_pays_for_null_tests_alone(tmp_path):
 
     once, often = counts(1), counts(101)
     assert often["inspection"] == once["inspection"]
-    assert 100 < (often["layers"] - once["layers"]) / 100 / 4 < 500
+    assert 100 < (often["layers"] - once["layers"]) / 100 / 4 < 1000
 
 
 # ---- bad input
