@@ -78,8 +78,8 @@ test-peers: dist
 test-builds test-builds-quick: dist
 	$(call fresh,venv-builds)
 	$(WORK)/venv-builds/bin/pip install -q "$$(ls $(DIST)/*.whl)[test]" -r $(ROOT)/tests/builds/requirements.txt
-	$(call run,venv-builds)/$(pytest) -n $(JOBS) --dist loadgroup $(if $(findstring quick,$@),-m "not slow",) -rs -o faulthandler_timeout=0 \
-	  $(ROOT)/tests/builds
+	$(call run,venv-builds)/$(pytest) -n $(JOBS) --dist loadgroup \
+	  $(if $(findstring quick,$@),-m "not slow",) -rs -o faulthandler_timeout=0 $(ROOT)/tests/builds
 
 test-slow: dist
 	$(call fresh,venv-slow)

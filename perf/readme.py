@@ -19,7 +19,7 @@ def measured_on(path, result, versions=""):
     """What stands above a machine's table: where its times come from."""
     what = f"{harness.processor(result['machine'])}, {result['versions']['gpt2cy']['isa']}"
     how = f"{versions}{max(result['threads'])} threads, medians of {result['rounds']} rounds"
-    commit = result["commit"].rstrip("+")
+    commit = result["commit"]  # with a + if files differed from it
     return harness.paragraph(f"{what}; {how}; commit {commit}, from `perf/results/{path.name}`:")
 
 
