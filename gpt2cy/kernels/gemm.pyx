@@ -33,7 +33,7 @@ cdef enum:
     FETCHING = 3          # slivers that share in fetching a block
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
     FEW_ROWS = 16         # up to so many wait for memory more than they compute: where vectors are short, and a panel
-    K_BLOCK_OF_FEW = 256  # is read several times, their blocks are small
+    K_BLOCK_OF_FEW = 128  # is read several times, their blocks are small
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays whole in the second-level cache, where that is as large
