@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     count_gelu_tanh();
     count_gelu_erf();
     count_exp();
-    attend = (g2_attention){x, HEAD, table->sliver, KEYS - table->sliver, blocks, 0, HEAD * G2_BLOCK, HEAD, 0.125f,
+    attend = (g2_attention){x, HEAD, table->queries, KEYS - table->queries, blocks, 0, HEAD * G2_BLOCK, HEAD, 0.125f,
                             y, HEAD, scratch};
     count_attention();
     attend.n_queries = 1, attend.position = KEYS - 1;

@@ -5,6 +5,7 @@
  *   G2_TILE_ROWS     rows and                 G2_TILE_WIDTH  vectors of the full register tile
  *   G2_TILE_STEPS    steps of k in a turn of its loop
  *   G2_WIDE_ROWS     rows up to which a tile has all 32 columns, and one step in a turn
+ *   G2_QUERY_TILES   tiles of queries that go through a block of keys and values together
  *   G2_FUSED         1 if a multiply-add rounds once
  * and includes this.  The code goes to a section of its own, .g2_<isa>, so that a test can show
  * that no such instruction lies anywhere else. */
@@ -33,6 +34,7 @@ const g2_table PASTE(g2_table, G2_ISA) = {
     .name = TEXT(G2_ISA),
     .fused = G2_FUSED,
     .sliver = G2_TILE_ROWS,
+    .queries = QUERIES,
     .wide = G2_WIDE_ROWS,
     .passes = G2_PANEL / (G2_TILE_WIDTH * G2_VL),
     .steps = G2_TILE_STEPS,

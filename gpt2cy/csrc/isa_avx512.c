@@ -7,5 +7,6 @@
 #define G2_TILE_WIDTH 2
 #define G2_TILE_STEPS 1
 #define G2_WIDE_ROWS 14
+#define G2_QUERY_TILES 1
 #define G2_FUSED 1
 #include "isa.inc.h"

@@ -298,6 +298,7 @@ const g2_table g2_table_ref = {
     .name = "ref",
     .fused = 1,
     .sliver = 4,
+    .queries = 4,
     .wide = 4,
     .passes = 1,
     .steps = 1,

@@ -42,10 +42,11 @@ INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)((1u << n) - 1); }
 INLINE vf v_head(int64_t n, vf x, vf y) { return (vf)_mm512_mask_blend_ps(first_lanes(n), (__m512)y, (__m512)x); }
 INLINE vf v_load_head(const float *p, int64_t n) { return (vf)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 INLINE void v_store_head(float *p, vf v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
-INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
+INLINE vf v_one_plus_any(vf q, vf n, vf rounded) {
     (void)rounded;
-    return (vf)_mm512_scalef_ps((__m512)y, (__m512)n);
+    return (vf)_mm512_scalef_ps((__m512)(q + v_splat(1.0f)), (__m512)n);
 }
+INLINE vf v_one_plus(vf q, vf n, vf rounded) { return v_one_plus_any(q, n, rounded); }
 INLINE unsigned v_bits(vi mask) { return _mm512_movepi32_mask((__m512i)mask); }
 INLINE vd v_wide_low(vf v) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)); }
 INLINE vd v_wide_high(vf v) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1)); }
@@ -95,10 +96,16 @@ INLINE vf v_load_head(const float *p, int64_t n) {
     return v;
 }
 INLINE void v_store_head(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
-/* Exact where the result is a normal number: n, the lowest bits of `rounded`, is added to y's exponent.  NaN where n
- * is. */
-INLINE vf v_times_power_of_two(vf y, vf n, vf rounded) {
-    return (vf)((vu)y + ((vu)rounded << 23)) + (n - n);
+/* (1 + q) 2^n, rounded once, where it is a normal number; n is in the lowest bits of `rounded` too.  NaN where q and n
+ * are.  `any`: n may be 128, so it is added to the exponent of 1 + q; else 2^n is a number, and a fused multiply-add does
+ * both.  (One that rounds twice would lose q 2^n where that is subnormal.) */
+INLINE vf v_one_plus_any(vf q, vf n, vf rounded) {
+    return (vf)((vu)(q + v_splat(1.0f)) + ((vu)rounded << 23)) + (n - n);
+}
+INLINE vf v_one_plus(vf q, vf n, vf rounded) {
+    if (!G2_FUSED) return v_one_plus_any(q, n, rounded);
+    vf power = (vf)((vu)v_splat(1.0f) + ((vu)rounded << 23));
+    return v_fma(q, power, power);
 }
 #endif
 
@@ -124,8 +131,8 @@ INLINE void exp_of(const int n, const int any, vf *x) {
     EACH q[i] = v_fma(q[i], r[i], v_splat(G2_E4));
     EACH q[i] = v_fma(q[i], r[i], v_splat(G2_E3));
     EACH q[i] = v_fma(q[i], r[i], v_splat(0.5f));
-    EACH q[i] = v_fma(q[i], r[i] * r[i], r[i]) + v_splat(1.0f);
-    EACH q[i] = v_times_power_of_two(q[i], whole[i], rounded[i]);
+    EACH q[i] = v_fma(q[i], r[i] * r[i], r[i]);
+    EACH q[i] = any ? v_one_plus_any(q[i], whole[i], rounded[i]) : v_one_plus(q[i], whole[i], rounded[i]);
     if (any) EACH q[i] = v_if_less(v_splat(G2_EXP_INF_ABOVE), x[i], v_splat(__builtin_inff()), q[i]);
     EACH x[i] = v_if_less(x[i], v_splat(G2_EXP_ZERO_BELOW), v_splat(0.0f), q[i]);
 }

@@ -28,6 +28,7 @@ enum { G2_PANEL = 32 };     /* columns of a panel, on every instruction set */
 enum { G2_LANES = 16 };     /* partial sums of a row reduction, on every instruction set */
 enum { G2_BLOCK = 64 };     /* positions of a key/value block, aligned to absolute position */
 enum { G2_MAX_ROWS = 14 };  /* most rows of a register tile, over all instruction sets */
+enum { G2_MAX_QUERIES = 18 }; /* and of a call of attention */
 enum { G2_LINE = 16 };      /* floats of a cache line */
 enum { G2_MAX_HEAD = 256 }; /* widest attention head */
 
@@ -62,21 +63,21 @@ typedef struct { /* what happens to a finished product, in this order */
     float *const *out_rows; /* ... or, where not NULL, M separate rows */
 } g2_epilogue;
 
-typedef struct { /* up to `sliver` consecutive queries of one head of one sequence */
+typedef struct { /* up to `queries` consecutive queries of one head of one sequence */
     const float *q;  /* [n_queries, ld_q], head_dim columns of it */
     int64_t ld_q;
     int64_t n_queries, position; /* of the first query */
     float *const *blocks;
     int64_t keys, values; /* floats from a block's start to this layer's and head's part */
     int64_t head_dim;
-    float scale;
-    float *out; /* [n_queries, ld_out] */
+    float scale; /* above 0 */
+    float *out;  /* [n_queries, ld_out] */
     int64_t ld_out;
     float *scratch; /* G2_ATTENTION_SCRATCH floats, 64-byte aligned */
 } g2_attention;
 
-/* The scores, the output sums and the queries, as a sliver, of one tile. */
-#define G2_ATTENTION_SCRATCH (G2_MAX_ROWS * (G2_BLOCK + 2 * G2_MAX_HEAD))
+/* The scores, the output sums and the queries, as slivers. */
+#define G2_ATTENTION_SCRATCH (G2_MAX_QUERIES * (G2_BLOCK + 2 * G2_MAX_HEAD))
 
 /* What argmax gives where there is no largest logit. */
 enum { G2_NOT_FINITE = -1 }; /* a NaN or +Inf is among them */
@@ -114,6 +115,7 @@ typedef struct g2_table {
     const char *name;
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
     int sliver;   /* rows of the register tile that fills the registers */
+    int queries;  /* of one call of attention, at most: some slivers */
     int wide;     /* tiles of up to so many rows go through a panel once, others `passes` times, */
     int passes;
     int steps;    /* `steps` of k in a turn of their loop; in those it is 1 */

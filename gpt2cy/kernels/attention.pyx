@@ -27,6 +27,9 @@ from gpt2cy.kernels.table cimport (
 )
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, run_tasks, take, workers
 
+cdef enum:
+    TASKS_EACH = 8   # tasks of several tiles, if there are so many for each worker
+
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 cdef double APPEND = 32            # so many take as long as putting one key into its block: a line from memory each
 
@@ -40,6 +43,7 @@ cdef struct Job:
     float *out
     float *scratch
     bint appends     # each task puts its head's keys and values into the blocks first
+    Py_ssize_t queries   # of a task
     Region *region
 
 
@@ -73,7 +77,7 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
                  Py_ssize_t n_heads, Py_ssize_t head_dim, Py_ssize_t layer) noexcept nogil:
     """Keys and values of all new rows into the blocks of `layer`."""
     cdef Region region
-    cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, False, &region)
+    cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, 0.0, NULL, NULL, False, 0, &region)
     cdef Py_ssize_t i, n_tasks = 0, n_rows = 0
     cdef int n
     for i in range(n_sequences):
@@ -90,26 +94,34 @@ cdef void append(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
         close_region(&region)
 
 
-cdef Py_ssize_t tiles_of(const Job *job, const g2_sequence *s) noexcept nogil:
-    return (s.n_rows + job.team.table.sliver - 1) // job.team.table.sliver
+cdef Py_ssize_t tasks_of(const Job *job, const g2_sequence *s) noexcept nogil:
+    """Tasks of one head."""
+    return (s.n_rows + job.queries - 1) // job.queries
+
+
+cdef Py_ssize_t count_tasks(const Job *job, Py_ssize_t n_sequences) noexcept nogil:
+    cdef Py_ssize_t i, n = 0
+    for i in range(n_sequences):
+        n += tasks_of(job, job.sequences + i) * job.n_heads
+    return n
 
 
 cdef void attend_one(const void *what, int64_t task, float *scratch) noexcept nogil:
-    """One tile of queries of one head; the last tile, which sees most keys, comes first."""
+    """Some queries of one head; the last ones, which see most keys, come first."""
     cdef const Job *job = <const Job *>what
     cdef const g2_sequence *s = job.sequences
     cdef Py_ssize_t width = job.n_heads * job.head_dim, head, row, part
     cdef g2_attention a
     cdef fp_mode mode
-    while task >= tiles_of(job, s) * job.n_heads:
-        task -= tiles_of(job, s) * job.n_heads
+    while task >= tasks_of(job, s) * job.n_heads:
+        task -= tasks_of(job, s) * job.n_heads
         s += 1
-    head = task // tiles_of(job, s)
-    row = (tiles_of(job, s) - 1 - task % tiles_of(job, s)) * job.team.table.sliver
+    head = task // tasks_of(job, s)
+    row = (tasks_of(job, s) - 1 - task % tasks_of(job, s)) * job.queries
     part = job.layer * s.layer_stride + head * job.head_dim * G2_BLOCK
     a.q = job.qkv + (s.row + row) * 3 * width + head * job.head_dim
     a.ld_q = 3 * width
-    a.n_queries = min(<Py_ssize_t>job.team.table.sliver, s.n_rows - row)
+    a.n_queries = min(job.queries, s.n_rows - row)
     a.position = s.position + row
     a.blocks = s.blocks
     a.keys = part
@@ -153,16 +165,18 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
     """
     cdef Region region
     cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, appends,
-                       &region)
-    cdef Py_ssize_t i, n_tasks = 0
+                       team.table.queries, &region)
+    cdef Py_ssize_t i, n_tasks
     cdef double work = 0
     cdef int n
     for i in range(n_sequences):
-        n_tasks += tiles_of(&job, sequences + i) * n_heads
         work += <double>sequences[i].n_rows * (sequences[i].position + sequences[i].n_rows) * n_heads * head_dim
         if appends:
             work += APPEND * <double>sequences[i].n_rows * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
+    if count_tasks(&job, n_sequences) < TASKS_EACH * (n if team.region == NULL else team.region.n_workers):
+        job.queries = team.table.sliver
+    n_tasks = count_tasks(&job, n_sequences)
     if n == 1:
         run_tasks(team, attend_one, &job, n_tasks, scratch)
     else:

@@ -77,7 +77,7 @@ cdef extern from "table.h" nogil:
 
     ctypedef struct g2_table:
         const char *name
-        int fused, sliver, wide, passes, steps
+        int fused, sliver, queries, wide, passes, steps
         void (*gemm_tile)(int64_t m, int64_t k, const float *a, int64_t rs, int64_t ks, const float *b,
                           int64_t ldb, float *c, int64_t ldc, int accumulate,
                           const float *ahead, int64_t stride) noexcept nogil

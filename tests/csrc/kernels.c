@@ -134,7 +134,7 @@ static void attention(void) {
     float *scratch = guarded(G2_ATTENTION_SCRATCH, 0);
     for (size_t h = 0; h < sizeof head_dims / sizeof *head_dims; h++)
         for (size_t p = 0; p < sizeof positions / sizeof *positions; p++)
-            for (int64_t n = 1; n <= table->sliver; n += 2) {
+            for (int64_t n = 1; n <= table->queries; n += n < 6 ? 2 : 3) {
                 int64_t d = head_dims[h], size = 2 * d * G2_BLOCK + G2_PANEL, seen = positions[p] + n;
                 float *blocks[BLOCKS], *q = filled(n * d, 0), *got = guarded(n * d, 0), *want = guarded(n * d, 0);
                 for (int b = 0; b < BLOCKS; b++) {
@@ -321,8 +321,8 @@ static void golden_attention(void) {
     for (int b = 0; b < BLOCKS; b++) blocks[b] = formula(14, 2 * D * G2_BLOCK + G2_PANEL, 0);
     g2_sequence s = {0, T, 0, blocks, 0};
     g2_append(table, &s, qkv, D, D, 0, 0, 1, 0, T);
-    for (int64_t i = 0; i < T; i += table->sliver) {
-        int64_t n = T - i < table->sliver ? T - i : table->sliver;
+    for (int64_t i = 0; i < T; i += table->queries) {
+        int64_t n = T - i < table->queries ? T - i : table->queries;
         g2_attention job = {qkv + i * 3 * D, 3 * D, n, i, blocks, 0, D * G2_BLOCK, D, 0.75f, out + i * D, D, scratch};
         table->attention(&job);
     }

@@ -90,8 +90,8 @@ static void append(int task, int thread) {
 }
 
 static void attend(int task, int thread) {
-    int per_head = (T + table->sliver - 1) / table->sliver, head = task / per_head;
-    int row = task % per_head * table->sliver, n = T - row < table->sliver ? T - row : table->sliver;
+    int per_head = (T + table->queries - 1) / table->queries, head = task / per_head;
+    int row = task % per_head * table->queries, n = T - row < table->queries ? T - row : table->queries;
     g2_attention job = {qkv + row * 3 * C + head * D, 3 * C, n, START + row, blocks, head * D * G2_BLOCK,
                         head * D * G2_BLOCK + C * G2_BLOCK, D, 0.2f, out + row * C + head * D, C, scratch[thread]};
     table->attention(&job);
@@ -100,7 +100,7 @@ static void attend(int task, int thread) {
 static float *attention(int threads) {
     out = numbers(T * C);
     parallel(append, BLOCKS, threads);
-    parallel(attend, H * ((T + table->sliver - 1) / table->sliver), threads);
+    parallel(attend, H * ((T + table->queries - 1) / table->queries), threads);
     return out;
 }
 
