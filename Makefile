@@ -65,7 +65,7 @@ test: dist
 	$(call run,venv-test)/python -c "from gpt2cy.kernels import dispatch; print(*dispatch.available())" > $(WORK)/isas
 	for isa in $$(cat $(WORK)/isas); do \
 	  echo "GPT2CY_ISA=$$isa"; \
-	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
+	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) $(beside) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
 	done
 	$(call tests,venv-test,not slow,$(ELSEWHERE) $(ROOT)/tests)
 
