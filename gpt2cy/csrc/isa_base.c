@@ -6,6 +6,6 @@
 #define G2_TILE_WIDTH 2
 #define G2_TILE_STEPS 1
 #define G2_WIDE_ROWS 1
-#define G2_QUERY_TILES 3
+#define G2_QUERY_TILES 6
 #define G2_FUSED 0
 #include "isa.inc.h"

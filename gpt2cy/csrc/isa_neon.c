@@ -7,6 +7,6 @@
 #define G2_TILE_WIDTH 4
 #define G2_TILE_STEPS 1
 #define G2_WIDE_ROWS 3
-#define G2_QUERY_TILES 3
+#define G2_QUERY_TILES 6
 #define G2_FUSED 1
 #include "isa.inc.h"

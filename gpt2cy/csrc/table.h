@@ -27,8 +27,8 @@
 enum { G2_PANEL = 32 };     /* columns of a panel, on every instruction set */
 enum { G2_LANES = 16 };     /* partial sums of a row reduction, on every instruction set */
 enum { G2_BLOCK = 64 };     /* positions of a key/value block, aligned to absolute position */
-enum { G2_MAX_ROWS = 14 };  /* most rows of a register tile, over all instruction sets */
-enum { G2_MAX_QUERIES = 18 }; /* and of a call of attention */
+/* Over all instruction sets: most rows of a register tile, and most queries of a call of attention. */
+enum { G2_MAX_ROWS = 14, G2_MAX_QUERIES = 36 };
 enum { G2_LINE = 16 };      /* floats of a cache line */
 enum { G2_MAX_HEAD = 256 }; /* widest attention head */
 

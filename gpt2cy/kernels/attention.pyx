@@ -28,7 +28,7 @@ from gpt2cy.kernels.table cimport (
 from gpt2cy.kernels.threads cimport Region, close_region, open_region, run_tasks, take, workers
 
 cdef enum:
-    TASKS_EACH = 8   # tasks of several tiles, if there are so many for each worker
+    TASKS_EACH = 8   # tasks for each worker, at least, of as many tiles as that leaves room for
 
 cdef double WORTH_A_TEAM = 1.0e5   # multiply-adds
 cdef double APPEND = 32            # so many take as long as putting one key into its block: a line from memory each
@@ -166,7 +166,7 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
     cdef Region region
     cdef Job job = Job(team, sequences, qkv, n_heads, head_dim, layer, scale, out, scratch, appends,
                        team.table.queries, &region)
-    cdef Py_ssize_t i, n_tasks
+    cdef Py_ssize_t i, n_tasks, least
     cdef double work = 0
     cdef int n
     for i in range(n_sequences):
@@ -174,9 +174,11 @@ cdef void attend(const Team *team, const g2_sequence *sequences, Py_ssize_t n_se
         if appends:
             work += APPEND * <double>sequences[i].n_rows * n_heads * head_dim
     n = workers(team, work, WORTH_A_TEAM)
-    if count_tasks(&job, n_sequences) < TASKS_EACH * (n if team.region == NULL else team.region.n_workers):
-        job.queries = team.table.sliver
+    least = TASKS_EACH * (n if team.region == NULL else team.region.n_workers)
     n_tasks = count_tasks(&job, n_sequences)
+    while n_tasks < least and job.queries > team.table.sliver:
+        job.queries -= team.table.sliver
+        n_tasks = count_tasks(&job, n_sequences)
     if n == 1:
         run_tasks(team, attend_one, &job, n_tasks, scratch)
     else:
