@@ -80,11 +80,9 @@ def roofline(results):
             x = [row["flops"] / row["bytes"] for row, _ in rows]
             y = [row["flops"] / row["median"] / 1e6 for row, _ in rows]
             panel.plot(x, y, mark, color=colour, label=f"{label}, {named(threads)}", markersize=6, alpha=0.8)
-            beside = (6, 6) if mark == "o" else (6, -10)  # of the point: pass and product are close to each other
+            beside = (6, 6 if mark == "o" else -10)  # pass and product are close to each other
             for (_, text), *at in zip(rows, x, y, strict=True):
-                panel.annotate(
-                    text, at, textcoords="offset points", xytext=beside, fontsize=7, color=colour
-                )
+                panel.annotate(text, at, textcoords="offset points", xytext=beside, fontsize=7, color=colour)
     panel.set(xscale="log", yscale="log", xlabel="flops for each byte of weights", ylabel="GFLOP/s")
     panel.grid(alpha=0.3, which="both")
     panel.legend(loc="lower right", fontsize=8)
