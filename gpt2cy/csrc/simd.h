@@ -97,16 +97,19 @@ INLINE vf v_load_head(const float *p, int64_t n) {
 }
 INLINE void v_store_head(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
 /* (1 + q) 2^n, rounded once, where it is a normal number; n is in the lowest bits of `rounded` too.  NaN where q and n
- * are.  `any`: n may be 128, so it is added to the exponent of 1 + q; else 2^n is a number, and a fused multiply-add does
- * both.  (One that rounds twice would lose q 2^n where that is subnormal.) */
+ * are.  `any`: n may be 128, so it is added to the exponent of 1 + q. */
 INLINE vf v_one_plus_any(vf q, vf n, vf rounded) {
     return (vf)((vu)(q + v_splat(1.0f)) + ((vu)rounded << 23)) + (n - n);
 }
+#if defined(G2_AVX2) || defined(G2_NEON)
 INLINE vf v_one_plus(vf q, vf n, vf rounded) {
-    if (!G2_FUSED) return v_one_plus_any(q, n, rounded);
+    (void)n;
     vf power = (vf)((vu)v_splat(1.0f) + ((vu)rounded << 23));
     return v_fma(q, power, power);
 }
+#else /* not fused: q 2^n, rounded by itself, would be lost where it is subnormal */
+INLINE vf v_one_plus(vf q, vf n, vf rounded) { return v_one_plus_any(q, n, rounded); }
+#endif
 #endif
 
 /* ---- functions of one number --------------------------------------------------------------
