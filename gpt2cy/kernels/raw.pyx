@@ -7,6 +7,7 @@ nothing below checks them.
 """
 import numpy as np
 
+from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
 from gpt2cy.kernels cimport attention as _attention
@@ -123,6 +124,8 @@ cdef class Attention:
         cdef Py_ssize_t head_dim = c // n_heads if n_heads > 0 else 0
         if t < 1 or n_heads < 1 or c * 3 != qkv.shape[1] or head_dim * n_heads != c or not 1 <= head_dim <= G2_MAX_HEAD:
             raise ValueError("qkv: expected [T, 3 * n_heads * head_dim]")
+        if not 0 < scale < INFINITY:   # the kernel takes the largest product for that of the largest score
+            raise ValueError(f"scale: expected a number above 0, got {scale}")
         self.team = team_of(isa, n_threads)
         self.qkv, self.n_heads, self.head_dim, self.scale = qkv, n_heads, head_dim, scale
         self.out = np.empty((t, c), np.float32)

@@ -40,7 +40,9 @@ def test_every_head_width_equals_ref(fused_isa, same_bits, head_dim):
         same_bits(raw.attention(qkv, 2, scale, isa=fused_isa, n_threads=n_threads, fill=np.nan), expected)
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 6, 7, 13, 14, 15, 28, 29, 63, 64, 65, 78, 127, 128, 129, 200])
+@pytest.mark.parametrize(
+    "length", [1, 2, 5, 6, 7, 13, 14, 15, 28, 29, 36, 37, 63, 64, 65, 78, 127, 128, 129, 300]
+)
 def test_lengths_equal_ref(fused_isa, same_bits, length):
     qkv = projection(length, 3, 20)
     expected = raw.attention(qkv, 3, 0.3, isa="ref")
@@ -147,3 +149,9 @@ def test_special_numbers_equal_ref(fused_isa, same_bits):
 def test_arguments_are_checked(n_heads, cuts):
     with pytest.raises(ValueError, match=r"qkv|cuts"):
         raw.attention(projection(8, 2, 3), n_heads, 1.0, cuts)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
+def test_the_scale_is_above_0(scale):
+    with pytest.raises(ValueError, match=r"^scale: expected a number above 0, got "):
+        raw.attention(projection(8, 2, 3), 2, scale)
