@@ -12,9 +12,8 @@ Every condition is a process of its own, all take turns, and every one must give
     one processor     may use one processor alone, nothing set
     serial            the build without OpenMP that --serial names (a folder that holds the package gpt2cy)
     busy              as team, while another program computes on the second processor
-    active, passive   OMP_WAIT_POLICY: waiting threads spin, or sleep at once
 
-docs/threads.md says what follows from it, where that page exists.
+Whether waiting threads spin or sleep is waiting.py's question; docs/threads.md says what follows from both.
 """
 
 import dataclasses
@@ -56,8 +55,6 @@ def conditions(threads, serial):
         "team": {"threads": threads},
         "one": {"threads": 1},
         "OMP_NUM_THREADS=1": {"threads": 0, "OMP_NUM_THREADS": "1"},
-        "active": {"threads": threads, "OMP_WAIT_POLICY": "active"},
-        "passive": {"threads": threads, "OMP_WAIT_POLICY": "passive"},
     }
     if hasattr(os, "sched_setaffinity"):
         processors = sorted(os.sched_getaffinity(0))

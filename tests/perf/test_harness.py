@@ -169,6 +169,6 @@ def test_table(harness):
     )
 
 
-def test_readme_shows_the_newest_results(harness):
-    done = subprocess.run([sys.executable, PERF / "readme.py", "--check"])
-    assert done.returncode == 0, "run python perf/readme.py"
+def test_pages_show_the_newest_results(harness):
+    done = subprocess.run([sys.executable, PERF / "tables.py", "--check"])
+    assert done.returncode == 0, "run python perf/tables.py"

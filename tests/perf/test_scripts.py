@@ -70,6 +70,7 @@ def test_forward(tmp_path):
         ("score", ["--models", "tiny", "--lengths", "20"], ["model", "length", "threads", "call"]),
         ("memory", ["--model", "tiny"], ["huge_pages", "threads"]),
         ("threads", ["--model", "tiny"], ["condition"]),
+        ("waiting", [], ["setting", "way"]),
     ],
 )
 def test_a_script(tmp_path, name, arguments, keys):
@@ -82,7 +83,7 @@ def test_a_script(tmp_path, name, arguments, keys):
     for row in result["rows"]:
         check_figures(row)
         assert len(row["rounds"]) == 2
-        if HAS_COMPILER and name not in ("overhead", "threads"):
+        if HAS_COMPILER and name not in ("overhead", "threads", "waiting"):
             check_figures(row["share"])
     assert all(limit["median"] > 0 for limit in result.get("limits", {}).values())
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the README's tables of times from perf/results: python perf/readme.py [--check]
+"""Write the tables of README.md and docs/threads.md from perf/results: python perf/tables.py [--check]
 
-Every machine's forward-*.json and generate-*.json is shown, the newest first. With --check nothing is
-written; exit code 1 says that the README is stale.
+Every machine's result is shown, the newest first. With --check nothing is written; exit code 1 says that a
+page is stale. (docs/kernels.md and docs/attention.md have tables of the lessons: lessons/page.py.)
 """
 
 import re
 import sys
 
 import harness
+import waiting as waiting_bench
 
-README = harness.HERE.parent / "README.md"
+ROOT = harness.HERE.parent
 BEGIN, END = "<!-- {} table of perf/results -->", "<!-- end of {} table -->"
 SHOWN = (16, 64, 256, 1024)
 
@@ -59,7 +60,14 @@ def generate(path, result):
     return measured_on(path, result) + "\n\n" + harness.table(["batch", *map(str, batches)], lines)
 
 
-TABLES = {
+def waiting(path, result):
+    """The Markdown for one result file: milliseconds of a call under each setting."""
+    return measured_on(path, result) + "\n\n" + waiting_bench.table(result["rows"])
+
+
+README, THREADS = "README.md", "docs/threads.md"
+PAGES = {forward: README, generate: README, waiting: THREADS}
+ABOVE = {  # a section's tables
     forward: "Milliseconds for a forward pass with the logits of every position; in brackets, how many times "
     "as long torch took (the median of each round's ratio). Batch 1, float32, random weights; engines in "
     "turns, on a shared machine: trust the ratios. Torch runs the same model as modules, with its own fused "
@@ -69,22 +77,32 @@ TABLES = {
     generate: "Milliseconds for one more token of every row of a batch, everything included (top_k and top_p "
     "over 50,257 logits too); in brackets, the share of what memory and arithmetic of the machine allow, "
     "measured in the same rounds. gpt2, float32.",
+    waiting: "Milliseconds of a call: medians, and the mean beside a busy program. The small preset, 16 "
+    "tokens, GNU OpenMP.",
 }
 
 
-def main(argv):
-    """Bring the README up to date, or say that it is not."""
-    new = old = README.read_text()
-    for section, text in TABLES.items():
+def brought_up(text, page):
+    """The page's text with the tables of today's results."""
+    for section in (section for section, where in PAGES.items() if where == page):
         name = section.__name__
         begin, end = BEGIN.format(name), END.format(name)
-        parts = [harness.paragraph(text), *(section(*found) for found in harness.kept(name))]
-        table = "\n\n".join([begin, *parts, end])
-        new = re.sub(f"{begin}.*{end}", lambda _, table=table: table, new, flags=re.DOTALL)
-    if "--check" in argv:
-        return int(new != old)
-    README.write_text(new)
-    return 0
+        parts = [harness.paragraph(ABOVE[section]), *(section(*found) for found in harness.kept(name))]
+        tables = "\n\n".join([begin, *parts, end])
+        text = re.sub(f"{begin}.*{end}", lambda _, tables=tables: tables, text, flags=re.DOTALL)
+    return text
+
+
+def main(argv):
+    """Bring the pages up to date, or say that one is not."""
+    check, stale = "--check" in argv, False
+    for page in dict.fromkeys(PAGES.values()):
+        old = (ROOT / page).read_text()
+        new = brought_up(old, page)
+        stale = stale or new != old
+        if not check:
+            (ROOT / page).write_text(new)
+    return int(check and stale)
 
 
 if __name__ == "__main__":
