@@ -734,7 +734,12 @@ cdef class GPT(Transformer):
             yield name, self.parameters.read(name)
 
     def state_dict(self):
-        """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``.
+        """All parameters as a dict of fresh arrays: ``dict(model.named_parameters())``, all of one moment.
+
+        Raises
+        ------
+        RuntimeError
+            If another thread is assigning weights.
 
         Examples
         --------
@@ -743,7 +748,11 @@ cdef class GPT(Transformer):
         >>> model.state_dict()["h.0.attn.c_attn.weight"].shape
         (128, 384)
         """
-        return dict(self.named_parameters())
+        self.arena.enter_read()
+        try:
+            return dict(self.named_parameters())
+        finally:
+            self.arena.leave_read()
 
     def load_state_dict(self, mapping):
         """Set all parameters from a mapping of Hugging Face GPT-2 names to arrays.

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpt2cy.layers.embedding cimport Embedding
 from gpt2cy.layers.layernorm cimport LayerNorm
-from gpt2cy.layers.linear cimport Linear
+from gpt2cy.layers.linear cimport Linear, begin_reading
 
 from gpt2cy import _checks
 
@@ -50,7 +50,11 @@ cdef class Parameters:
         layer, attribute = self.places[name]
         if name != "lm_head.weight":
             return getattr(layer, attribute)
-        array = (<Linear?>layer).matrix.to_array(transposed=True)
+        begin_reading(self.arena)
+        try:
+            array = (<Linear?>layer).matrix.to_array(transposed=True)
+        finally:
+            self.arena.leave_read()
         array.flags.writeable = False
         return array
 

@@ -260,12 +260,14 @@ cdef class Transformer:
         cdef size_t logits = <size_t>n_out * <size_t>vocab * sizeof(float)
         team.n_threads = 1
         if caches is not None:
-            for item in caches:
+            for number, item in enumerate(caches):
                 cache = item
+                cache.enter("cache" if name == "tokens" else f"caches[{number}]")   # another call's would move the tables of its blocks
                 for slot in range(cache.batch_size):
                     cached += cache.wanted(slot, lengths[i])
                     past[i] = cache.slots[slot].length
                     i += 1
+                cache.leave()
         workspace = batch_nbytes(&team, lengths, width, inner, caches is None)
         if observer is None:
             observer = self.observed()   # as the pass will have it

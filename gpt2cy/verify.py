@@ -28,6 +28,7 @@ from gpt2cy import _checks, reference
 from gpt2cy.config import GPTConfig
 from gpt2cy.inspection import first_nonfinite
 from gpt2cy.kernels import dispatch
+from gpt2cy.kernels.threads import chosen_num_threads
 from gpt2cy.language_model import find_tokenizer, on_disk
 from gpt2cy.model import GPT
 from gpt2cy.tokenizer import vocabulary
@@ -198,14 +199,14 @@ def _ways(model: GPT, tokens, logits) -> Iterator[Check]:
     yield _equal("in a batch", "alone", model.forward(neighbours)[1], logits)
     ragged = [tokens[: length // 2 + 1], tokens, tokens[:1]]
     yield _equal("batch of lengths", "alone", model.forward_many(ragged)[1], logits)
-    threads = gpt2cy.get_num_threads()
+    threads, chosen = gpt2cy.get_num_threads(), chosen_num_threads()
     try:
         for count in sorted({1, 2, threads} - {threads}):
             gpt2cy.set_num_threads(count)
             name = f"{count} thread" + "s" * (count > 1)
             yield _equal(name, f"{threads}", model.forward(tokens), logits)
     finally:
-        gpt2cy.set_num_threads(threads)
+        gpt2cy.set_num_threads(chosen)
 
 
 def _in_pieces(model, tokens, cuts):

@@ -46,6 +46,18 @@ cdef Py_ssize_t scratch_floats(const Team *team, Py_ssize_t n, Py_ssize_t deepes
     return max(matmul_scratch(team, n, deepest), attend_scratch(team)) + 32 * team.n_threads
 
 
+cdef int check_scratch() except -1:
+    """A part's scratch is as large as its product's: attention must not need more."""
+    cdef Team one
+    one.n_threads = 1
+    if attend_scratch(&one) > matmul_scratch(&one, 0, 1):
+        raise AssertionError("attention's scratch is larger than the least that a product has")
+    return 0
+
+
+check_scratch()
+
+
 cdef bint divides(const Team *team, Py_ssize_t n, Py_ssize_t width, Py_ssize_t inner) noexcept nogil:
     """Whether workers do better with rows of their own than with a share of each product.
 
@@ -163,7 +175,7 @@ cdef class Workspace:
         self.batch.parts = <Part *>self.take(n_parts * sizeof(Part))
         mine = <g2_sequence *>self.take((self.batch.n_sequences + n_parts) * sizeof(g2_sequence))
         for w in range(n_parts):
-            end = n if w == n_parts - 1 else cut(&self.batch, first, n_parts - w, width)
+            end = n if w == n_parts - 1 else min(cut(&self.batch, first, n_parts - w, width), n - (n_parts - 1 - w))
             part = self.batch.parts + w
             part.batch = self.batch
             part.batch.parts = NULL

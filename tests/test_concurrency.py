@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python threads, forks and signals: what an embedder and a server do."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -91,6 +92,43 @@ def test_assigning_while_others_compute(same_bits):
 
     in_threads([assign, compute, compute])
     assert set(refused) <= {"weights cannot be assigned while a call is using them"}
+
+
+def test_reading_while_others_assign():
+    """What is read is what was there before an assignment or after it, or RuntimeError: never a mixture."""
+    model = gpt2cy.GPT(gpt2cy.GPTConfig(64, 384, 4, 1, 32), seed=0)
+    layers = model.blocks[0].mlp.c_fc, model.wte, model.blocks[0].ln_1
+    done, seen = threading.Event(), []
+
+    def assign():
+        try:
+            for i in range(300):
+                for layer, name in zip(layers, ("weight", "weight", "gamma"), strict=True):
+                    shape = getattr(layer, name).shape
+                    with contextlib.suppress(RuntimeError):
+                        setattr(layer, name, np.full(shape, i, np.float32))
+        finally:
+            done.set()
+
+    def read():
+        while not done.is_set():
+            for get in (
+                lambda: layers[0].weight,
+                lambda: layers[1].weight,
+                lambda: layers[2].gamma,
+                lambda: model.state_dict()["h.0.mlp.c_fc.weight"],
+            ):
+                try:
+                    array = get()
+                except RuntimeError as error:
+                    assert "being assigned" in str(error)
+                else:
+                    seen.append(np.ptp(array) == 0)
+
+    for layer, name in zip(layers, ("weight", "weight", "gamma"), strict=True):
+        setattr(layer, name, np.zeros(getattr(layer, name).shape, np.float32))
+    in_threads([assign, read, read])
+    assert len(seen) > 10 and all(seen)
 
 
 def test_a_cache_has_one_call_at_a_time(same_bits):

@@ -45,7 +45,7 @@ enum { NOTHING, SOMETHING, PERHAPS, KNOWN = G2_VL < 16 };
 INLINE void tile(const int rows, const int width, const int steps, const int fetching, int64_t k, int64_t diagonal,
                  const float *a, int64_t rs, int64_t ks, REST) {
     vf sum[G2_TILE_ROWS][G2_PANEL / G2_VL];
-    const float *lower = a + 3 * rs;
+    const float *lower = rows > 3 ? a + 3 * rs : a;
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < width; j++)
             sum[i][j] = accumulate ? v_load(c + i * ldc + j * G2_VL) : v_splat(0.0f);

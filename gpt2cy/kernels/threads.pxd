@@ -13,7 +13,8 @@ ctypedef void (*Work)(const void *job, int64_t task, float *scratch) noexcept no
 cdef enum:
     MOST = 256             # threads
 
-ctypedef struct Share:     # of one worker, cache lines of its own
+# What one thread writes while others read lies at least a cache line from what they write, wherever lines begin.
+ctypedef struct Share:     # of one worker; a loop uses either what is above the gap or what is below
     int64_t next, end      # its tasks in a loop of all workers
     int64_t unused[6]
     g2_loop loop           # its own loop, where it has rows of its own
@@ -21,10 +22,13 @@ ctypedef struct Share:     # of one worker, cache lines of its own
 
 ctypedef struct Region:    # one parallel loop
     int n_workers
+    int unused[15]
     int arrived            # workers at meetings, where the loop has any
+    int unused_too[15]
     double last            # when worker 0, the thread that called, finished a task
     double shortest        # its shortest task: what the system took from it is not in there
     double waited          # its longest wait at a meeting
+    double unused_at_all[8]
     Share shares[MOST]
 
 ctypedef struct Team:

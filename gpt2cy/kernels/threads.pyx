@@ -226,6 +226,11 @@ def get_num_threads():
     return 1 if alone else count()
 
 
+def chosen_num_threads():
+    """What `set_num_threads` or GPT2CY_NUM_THREADS chose; None: the default."""
+    return chosen or None
+
+
 def openmp_version():
     """OpenMP's date as yyyymm, or 0 for a serial build."""
     return G2_OPENMP

@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 from gpt2cy.kernels cimport rows as kernel
 from gpt2cy.kernels.memory cimport rounded
 from gpt2cy.kernels.table cimport G2_PANEL, g2_rows
-from gpt2cy.layers.linear cimport arena_alone, read_vector
+from gpt2cy.layers.linear cimport arena_alone, begin_reading, read_vector
 from gpt2cy.workspace cimport Workspace, begin_call
 
 from gpt2cy import _checks
@@ -165,11 +165,14 @@ cdef class Embedding:
 
     @property
     def weight(self):
-        if self.matrix is not None:
+        if self.matrix is None:
+            table = read_vector(self.arena, self.plain, self.num_embeddings * self.n_embd)
+            return table.reshape(self.num_embeddings, self.n_embd)
+        begin_reading(self.arena)
+        try:
             out = self.matrix.to_array(transposed=True)
-        else:
-            out = np.empty((self.num_embeddings, self.n_embd), np.float32)
-            read_vector(self.plain, self.num_embeddings * self.n_embd, out.reshape(-1))
+        finally:
+            self.arena.leave_read()
         out.flags.writeable = False
         return out
 

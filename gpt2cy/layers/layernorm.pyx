@@ -120,7 +120,7 @@ cdef class LayerNorm:
 
     @property
     def gamma(self):
-        return vector(self.gamma_data, self.n_embd)
+        return read_vector(self.arena, self.gamma_data, self.n_embd)
 
     @gamma.setter
     def gamma(self, value):
@@ -128,7 +128,7 @@ cdef class LayerNorm:
 
     @property
     def beta(self):
-        return None if self.beta_data == NULL else vector(self.beta_data, self.n_embd)
+        return None if self.beta_data == NULL else read_vector(self.arena, self.beta_data, self.n_embd)
 
     @beta.setter
     def beta(self, value):
@@ -167,10 +167,3 @@ cdef class LayerNorm:
 
     def __repr__(self):
         return f"LayerNorm({self.n_embd}, eps={self.eps})"
-
-
-cdef vector(const float *data, Py_ssize_t n):
-    out = np.empty(n, np.float32)
-    read_vector(data, n, out)
-    out.flags.writeable = False
-    return out

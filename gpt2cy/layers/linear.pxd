@@ -16,5 +16,6 @@ cdef class Linear:
 
 cdef size_t linear_nbytes(Py_ssize_t in_features, Py_ssize_t out_features, bint bias) noexcept nogil
 cdef Arena arena_alone(str names, size_t nbytes)
-cdef int read_vector(const float *data, Py_ssize_t n, out) except -1
+cdef int begin_reading(Arena arena) except -1
+cdef read_vector(Arena arena, const float *data, Py_ssize_t n)
 cdef int write_vector(float *data, Py_ssize_t n, const float[:] values) except -1

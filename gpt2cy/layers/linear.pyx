@@ -33,11 +33,25 @@ cdef Arena arena_alone(str names, size_t nbytes):
     return Arena(nbytes)
 
 
-cdef int read_vector(const float *data, Py_ssize_t n, out) except -1:
-    """data[n] into the array out."""
-    cdef float[::1] view = out
-    memcpy(&view[0], data, n * sizeof(float))
-    return 0
+cdef int begin_reading(Arena arena) except -1:
+    """Nobody assigns weights until `leave_read`; RuntimeError if somebody does."""
+    if arena is None:
+        raise RuntimeError("this layer was never built")
+    return arena.enter_read()
+
+
+cdef read_vector(Arena arena, const float *data, Py_ssize_t n):
+    """A fresh read-only array of data[n]."""
+    cdef float[::1] view
+    begin_reading(arena)
+    try:
+        out = np.empty(n, np.float32)
+        view = out
+        memcpy(&view[0], data, n * sizeof(float))
+    finally:
+        arena.leave_read()
+    out.flags.writeable = False
+    return out
 
 
 cdef int write_vector(float *data, Py_ssize_t n, const float[:] values) except -1:
@@ -188,7 +202,11 @@ cdef class Linear:
 
     @property
     def weight(self):
-        out = self.matrix.to_array()
+        begin_reading(self.arena)
+        try:
+            out = self.matrix.to_array()
+        finally:
+            self.arena.leave_read()
         out.flags.writeable = False
         return out
 
@@ -215,10 +233,7 @@ cdef class Linear:
     def bias(self):
         if self.bias_data == NULL:
             return None
-        out = np.empty(self.out_features, np.float32)
-        read_vector(self.bias_data, self.out_features, out)
-        out.flags.writeable = False
-        return out
+        return read_vector(self.arena, self.bias_data, self.out_features)
 
     @bias.setter
     def bias(self, value):

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from gpt2cy.kernels import raw
 
 ACTIVATIONS = [None, "gelu_tanh", "gelu_erf", "relu"]
-TILES = (
-    6,
-    14,
-    28,
-    32,
-    64,
-    168,
-    768,
-)  # rows of a tile, two of them, a panel, two of them, a task, a block of k
+# Rows of a tile (AVX2, AVX-512), twice that, a panel, two, rows of a task, blocks of k (of few rows, of many).
+TILES = 6, 14, 28, 32, 64, 84, 128, 768
 EDGES = sorted({1, 2} | {size + step for size in TILES for step in (-1, 0, 1)} | {336, 337, 1537})
 
 
@@ -65,6 +58,16 @@ def test_several_blocks_at_once_equal_ref(fused_isa, same_bits, m, k, n):
     packed = raw.pack(w)
     expected = raw.gemm(a, packed, bias, None, residual, isa="ref")
     for n_threads in (1, 2, 3):
+        same_bits(raw.gemm(a, packed, bias, None, residual, fused_isa, n_threads), expected)
+
+
+@pytest.mark.parametrize("m, k, n", [(330, 800, 40), (400, 1600, 97), (85, 3000, 130), (90, 200, 2400)])
+def test_rows_that_are_copied_together_equal_ref(fused_isa, same_bits, m, k, n):
+    """More than 250,000 numbers, which all copy; and fewer, which too many workers do not copy."""
+    a, w, bias, residual = operands(m, k, n)
+    packed = raw.pack(w)
+    expected = raw.gemm(a, packed, bias, None, residual, isa="ref")
+    for n_threads in (1, 2, 3, 9):
         same_bits(raw.gemm(a, packed, bias, None, residual, fused_isa, n_threads), expected)
 
 
