@@ -46,7 +46,6 @@ def test_when_rows_are_divided(n, sizes, n_threads, divided):
         ([1] * 200, [5] * 200),
         ([3, 200, 1, 1, 90, 17], [0, 3, 900, 1, 64, 63]),
         ([1, 399], [1000, 0]),
-        ([1] * 250, [0] * 248 + [5000] * 2),  # the last rows cost as much as all others
     ],
 )
 def test_parts_are_all_rows_once_in_order(lengths, positions, n_threads):
@@ -64,27 +63,33 @@ def test_parts_are_all_rows_once_in_order(lengths, positions, n_threads):
     assert got == wanted
 
 
-@given(data=st.data(), n_threads=st.integers(2, 16))
-def test_no_part_is_empty(data, n_threads):
-    sequence = st.tuples(st.integers(1, 40), st.sampled_from([0, 1, 63, 1000, 100_000]))
-    given_ones = data.draw(st.lists(sequence, min_size=1, max_size=60))
-    lengths, positions = map(list, zip(*given_ones, strict=True))
+@given(
+    cheap=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    dear=st.lists(st.sampled_from([63, 1000, 100_000]), max_size=5),
+    n_threads=st.integers(2, 16),
+)
+def test_no_part_is_empty(cheap, dear, n_threads):
+    lengths, positions = cheap + [1] * len(dear), [0] * len(cheap) + dear
     parts = parts_of(lengths, positions, (16, 64), n_threads)
     assert all(rows_of(part) >= 1 for part in parts)
     assert sum(map(rows_of, parts)) == (sum(lengths) if parts else 0)
 
 
-def test_a_few_rows_that_cost_as_much_as_all_others(same_bits):
+def test_a_few_rows_that_cost_as_much_as_all_others(python):
     """Such a batch once left a part without rows, of which a product divided by their number."""
-    model = gpt2cy.GPT(gpt2cy.GPTConfig(64, 16, 2, 1, 8192), seed=0)
-    caches = [model.new_cache() for _ in range(52)]
-    for cache in caches[-2:]:
-        model.next_logits(np.arange(5000) % 64, cache)
-    want = model.forward_many([[1]] * 52, [cache.copy() for cache in caches])
-    gpt2cy.set_num_threads(4)
-    got = model.forward_many([[1]] * 52, caches)
-    for a, b in zip(got, want, strict=True):
-        same_bits(a, b)
+    code = """
+import numpy as np, gpt2cy
+gpt2cy.set_num_threads(1)
+model = gpt2cy.GPT(gpt2cy.GPTConfig(64, 16, 2, 1, 8192), seed=0)
+caches = [model.new_cache() for _ in range(52)]
+for cache in caches[-2:]:
+    model.next_logits(np.arange(5000) % 64, cache)
+want = model.forward_many([[1]] * 52, [cache.copy() for cache in caches])
+gpt2cy.set_num_threads(4)
+got = model.forward_many([[1]] * 52, caches)
+print(all(a.tobytes() == b.tobytes() for a, b in zip(got, want, strict=True)))
+"""
+    assert python(code).strip() == "True"
 
 
 def test_parts_cost_the_same():
