@@ -9,7 +9,8 @@
  *
  * Numbers: q . key is one chain over head_dim; out is one chain over the keys.  A query keeps a
  * running maximum m, a sum l and its out; each block rescales them by exp(m_old - m_new), the
- * first assigns.  A query's chain ends at its own position: later keys are left out by selection
+ * first assigns.  Where all scores so far have overflowed to -inf, their weights are exp(-inf - 0) = 0, so that a
+ * finite one in a later block counts.  A query's chain ends at its own position: later keys are left out by selection
  * or never visited, not multiplied by zero, so an Inf or NaN to come cannot reach back.
  * Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax" (2018);
  * T. Dao et al., "FlashAttention" (2022). */
@@ -46,6 +47,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
     }
     for (int64_t i = 0; i < n; i++) {
         const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
+        const float from = highest[i] == -__builtin_inff() ? 0.0f : highest[i];
         float *score = scores + i * G2_BLOCK;
         lanes16 sum = {{{0}}};
         UNROLL for (int g = 0; g < GROUPS; g++) {
@@ -54,7 +56,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
             lanes16 e;
             UNROLL for (int j = 0; j < G2_REGISTERS; j++)
                 e.r[j] = if_seen(v_load(score + g * G2_LANES + j * G2_VL) * v_splat(scale), j, seen) -
-                         v_splat(highest[i]);
+                         v_splat(from);
             each_exp_down(G2_REGISTERS, e.r);
             UNROLL for (int j = 0; j < G2_REGISTERS; j++) {
                 v_store(score + g * G2_LANES + j * G2_VL, e.r[j]);

@@ -171,11 +171,12 @@ static void attend(const g2_attention *a, int64_t query) {
             top[j % G2_LANES] = j < G2_LANES ? score[j] : maximum(top[j % G2_LANES], score[j]);
         float highest = lanes_max(top);
         if (start) highest = maximum(m, highest);
+        const float from = highest == -INFINITY ? 0.0f : highest; /* all have overflowed: their weights are 0 */
         for (int64_t j = 0; j < visible; j++) {
-            score[j] = exp_ref(score[j] - highest);
+            score[j] = exp_ref(score[j] - from);
             sum[j % G2_LANES] += score[j];
         }
-        float shrink = start ? exp_ref(m - highest) : 0.0f;
+        float shrink = start ? exp_ref(m - from) : 0.0f;
         l = start ? fmaf(l, shrink, lanes_sum(sum)) : lanes_sum(sum);
         m = highest;
         for (int64_t d = 0; d < a->head_dim; d++) {

@@ -128,6 +128,17 @@ def test_close_to_float64_and_causal_at_any_size_of_scores(isa, same_bits, size)
     same_bits(raw.attention(other, 2, 0.25, isa=isa)[:50], result[:50])
 
 
+@pytest.mark.parametrize("below", [1, 60, 63, 64, 65, 128, 130])
+def test_scores_that_overflow_below_weigh_nothing(isa, same_bits, below):
+    """Also those of whole blocks: rows that see a finite score are as if they saw no other."""
+    qkv = projection(200, 1, 16)
+    qkv[:, 0], qkv[:below, 16], qkv[below:, 16] = 1e20, -1e20, 0
+    got = raw.attention(qkv, 1, 0.25, isa=isa)
+    assert np.isnan(got[:below]).all()  # -inf - -inf, as in any softmax
+    assert np.abs(got[below:] - truth(qkv[below:], 1, 0.25)).max() < 1e-5
+    same_bits(raw.attention(qkv, 1, 0.25, [below, 150], isa, 3), got)
+
+
 def test_equal_scores_give_the_mean(isa):
     qkv = projection(130, 1, 3)
     qkv[:, :3] = 0.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpt2cy.kernels import raw
 
 ACTIVATIONS = [None, "gelu_tanh", "gelu_erf", "relu"]
-# Rows of a tile (AVX2, AVX-512), twice that, a panel, two, rows of a task, blocks of k (of few rows, of many).
+# Rows of a tile (AVX2, AVX-512), twice that, a panel, two, rows of a task, blocks of k (few rows, many).
 TILES = 6, 14, 28, 32, 64, 84, 128, 768
 EDGES = sorted({1, 2} | {size + step for size in TILES for step in (-1, 0, 1)} | {336, 337, 1537})
 
