@@ -25,8 +25,8 @@ INLINE vf if_seen(vf v, int j, int64_t seen) {
  * `all` keys, each one more than the one before.  Three passes over the queries, as one query's steps wait for
  * each other.  `whole`, a constant, says that all see all.  The largest score is the largest product times the scale,
  * to the bit, as the scale is above 0. */
-INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float scale, int first, float *m, float *l,
-                  float *out, int64_t ld_out) {
+INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float scale, int first_block, float *m,
+                  float *l, float *out, int64_t ld_out) {
     enum { GROUPS = G2_BLOCK / G2_LANES };
     float highest[G2_TILE_ROWS];
     lanes16 sums[G2_TILE_ROWS]; /* joined when all are there: so many steps that wait for each other hold nobody up */
@@ -43,7 +43,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
             }
         }
         float h = lanes_max(top) * scale;
-        highest[i] = first || !(m[i] > h) ? h : m[i];
+        highest[i] = first_block || !(m[i] > h) ? h : m[i];
     }
     for (int64_t i = 0; i < n; i++) {
         const int64_t visible = whole || all + i > G2_BLOCK ? G2_BLOCK : all + i;
@@ -68,7 +68,7 @@ INLINE void weigh(const int whole, int64_t n, int64_t all, float *scores, float 
     }
     for (int64_t i = 0; i < n; i++, out += ld_out) {
         const float total = lanes_sum(sums[i]);
-        if (first) {
+        if (first_block) {
             l[i] = total;
         } else if (m[i] == highest[i]) { /* all would be multiplied by exp(0), which is 1 */
             l[i] = l[i] + total;
@@ -155,13 +155,13 @@ FUNCTION void NAMED(attention)(const g2_attention *a) {
         const float *keys = block + a->keys, *values = block + a->values;
         const float *next = start + G2_BLOCK < a->position + n ? a->blocks[start / G2_BLOCK + 1] + a->keys : NULL;
         const int64_t seen = a->position + 1 - start; /* keys of the block that query 0 sees; query i sees i more */
-        const int64_t first = seen < 1 ? (1 - seen) / G2_TILE_ROWS * G2_TILE_ROWS : 0;
+        const int64_t first_query = seen < 1 ? (1 - seen) / G2_TILE_ROWS * G2_TILE_ROWS : 0;
 
-        for (int64_t i = first; i < n; i += G2_TILE_ROWS) {
+        for (int64_t i = first_query; i < n; i += G2_TILE_ROWS) {
             const int64_t rows = rows_from(i, n), last = of_block(seen + i + rows - 1);
             score(rows, head_dim, last, q + i * head_dim, keys, scores + i * G2_BLOCK, values);
         }
-        for (int64_t i = first; i < n; i += G2_TILE_ROWS) {
+        for (int64_t i = first_query; i < n; i += G2_TILE_ROWS) {
             const int64_t last = of_block(seen + i + rows_from(i, n) - 1); /* keys that the tile's last query sees, */
             const int64_t from = seen + i < 1 ? 1 - seen : i;              /* its first that sees any, */
             const int64_t rows = i + rows_from(i, n) - from;
