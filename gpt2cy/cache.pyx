@@ -2,9 +2,9 @@
 """KVCache: the keys and values of what a model has read, so that it need not read it again.
 
     slot     one sequence: its length and a table of blocks
-    block    64 positions of every layer, counted: copies of a cache share it until one of them
-             writes to it [layer][ keys [head][head_dim][64] | values [head][64][head_dim] ],
-             with the ids that they were computed from before them
+    block    64 positions: how many caches hold it, the positions' ids, then
+             [layer][ keys [head][head_dim][64] | values [head][64][head_dim] ];
+             copies of a cache share it until one of them writes to it
 
 Blocks come when they are needed and go when the last cache that holds them lets go.  A length advances only
 when a call has ended, so an error in between leaves the cache as it was.

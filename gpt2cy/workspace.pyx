@@ -24,8 +24,8 @@ from gpt2cy.kernels import host
 cdef enum:
     SPARE_BYTES = 64 << 20   # a larger block goes back to the system
     NEAR_BYTES = 4 << 20     # weights of a block that stay in a core's caches from one pass to the next
-    FEW_ROWS = 6             # rows of a part that are worth reading those for
-    MANY_ROWS = 24           # ... and weights that come from memory
+    ROWS_WORTH_NEAR = 6      # least rows of a part that are worth reading weights for that stay near
+    ROWS_WORTH_FAR = 24      # least rows of a part that are worth reading weights for that come from memory
 
 
 cdef size_t floats(Py_ssize_t count) noexcept nogil:
@@ -66,7 +66,7 @@ cdef bint divides(const Team *team, Py_ssize_t n, Py_ssize_t width, Py_ssize_t i
     """
     cdef Py_ssize_t each = n // team.n_threads
     cdef double weights = (4.0 * width + 2.0 * inner) * width * sizeof(float)
-    return team.n_threads > 1 and (each >= MANY_ROWS or each >= FEW_ROWS and weights <= NEAR_BYTES)
+    return team.n_threads > 1 and (each >= ROWS_WORTH_FAR or each >= ROWS_WORTH_NEAR and weights <= NEAR_BYTES)
 
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,

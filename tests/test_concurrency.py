@@ -279,7 +279,7 @@ print(np.array_equal(model(ids), expected))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 def test_threads_that_end_take_their_team_along(python):
-    """1,000 short-lived callers do not leave 1,000 teams behind."""
+    """100 short-lived callers do not leave 100 teams behind."""
     code = """
 import os, threading, gpt2cy, numpy as np
 gpt2cy.set_num_threads(2)

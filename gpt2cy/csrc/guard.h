@@ -47,7 +47,8 @@ static inline int64_t g2_take(int64_t *next, int64_t end) {
     return task < end ? task : -1;
 }
 
-/* One step of waiting.  A long wait means that somebody else has the other's processor: then this one is offered. */
+/* One step of waiting.  A long wait means that somebody else has the other's processor: then this one is offered (not
+ * on Windows, where G2_YIELD does nothing). */
 static inline void g2_wait(int *pauses) {
     if (*pauses < G2_PATIENCE) {
         ++*pauses;

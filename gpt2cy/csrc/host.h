@@ -52,7 +52,7 @@ static inline int g2_affinity(void) {
     return 0;
 }
 
-/* Seconds of a clock that only goes forwards. */
+/* Seconds, of a clock that only goes forwards where the system has one; Windows' can be set back. */
 static inline double g2_now(void) {
     struct timespec t;
 #ifdef CLOCK_MONOTONIC

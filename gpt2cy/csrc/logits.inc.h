@@ -72,12 +72,12 @@ INLINE double lanes_total(vd sum) {
     for (int lane = 0; lane < G2_VL / 2; lane++) total += sum[lane];
     return total;
 }
-/* How many of the row are above t, and how many below. */
 INLINE int64_t lanes_count(vi count) {
     int64_t sum = 0;
     for (int lane = 0; lane < G2_VL; lane++) sum += count[lane];
     return sum;
 }
+/* How many of the row are above t, and how many below. */
 FUNCTION int64_t NAMED(count_above)(const float *x, int64_t n, float t) {
     vi count = {0};
     int64_t i = 0;

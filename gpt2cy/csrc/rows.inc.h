@@ -6,7 +6,7 @@
  * lane without an element keeps what it has.  Layer norm: m = sum / C, v = sum of (x - m)^2 / C,
  * ((x - m) (1 / sqrt(v + eps))) gamma + beta with one fused multiply-add at the end. */
 
-/* Group g of 16 elements of x, of which n are there; the rest reads as `missing`. */
+/* Vector j of a group of 16 elements at x, of which n are there (16 or more: all); the rest reads as `missing`. */
 INLINE vf group_load(const float *x, int64_t n, int j, float missing) {
     int64_t there = lanes_in(n, j);
     if (there == G2_VL) return v_load(x + j * G2_VL);

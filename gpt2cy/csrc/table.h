@@ -95,10 +95,10 @@ typedef struct { /* of one row of logits; where it is not finite, argmax says wh
 
 typedef struct { /* which ids of a row may be drawn, in the order in which it is decided */
     float inverse_temperature;
-    int64_t top_k;    /* of the order's first; 0: all */
-    double top_p;     /* while those before have less than this share; 1: all */
-    float min_p;      /* a likelihood of at least this one times the largest; 0: all */
-    double typical_p; /* as top_p, in the order of distance from the mean log-likelihood; 1: all */
+    int64_t top_k;    /* keep the ids of the k largest logits; 0 keeps all */
+    double top_p;     /* then the likeliest, as few as together have this share; 1 keeps all */
+    float min_p;      /* then those at least this many times as likely as the likeliest; 0 keeps all */
+    double typical_p; /* as top_p, but first those whose log-likelihood is nearest to its mean; 1 keeps all */
 } g2_sampling;
 
 typedef struct {
@@ -116,9 +116,9 @@ typedef struct g2_table {
     int fused;    /* 1: fused multiply-add, so equal to ref.c to the bit */
     int sliver;   /* rows of the register tile that fills the registers */
     int queries;  /* of one call of attention, at most: some slivers */
-    int wide;     /* tiles of up to so many rows go through a panel once, others `passes` times, */
-    int passes;
-    int steps;    /* `steps` of k in a turn of their loop; in those it is 1 */
+    int wide;     /* a tile of up to so many rows goes through its panel once, one k in each turn of its loop */
+    int passes;   /* a tile of more rows goes through it so many times, */
+    int steps;    /* and does so many k in each turn */
 
     /* c[m, 32] (+)= a[m, k] b[k, 32], one chain over k for each element, starting at 0 or, with
      * `accumulate`, at c.  a[i, p] is a[i rs + p ks]: rows, ks 1, or against a panel (ldb 32) a sliver, rs 1 and

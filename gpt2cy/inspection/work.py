@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pass through a model has to do, operation by operation: the least, whatever the program.
 
-flops   2 for each multiply-add of a matrix product or of attention; nothing else counts: norms, activations
-        and softmax are a few per cent, and so is what is said here wrong by.
+flops   2 for each multiply-add of a matrix product or of attention. Nothing else counts: norms, activations
+        and softmax would add a few per cent.
 bytes   each weight once, and the keys and values cached before the call once. Activations can stay in a
         cache, and a table that is looked up is hardly read.
 """

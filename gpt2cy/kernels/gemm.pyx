@@ -32,13 +32,13 @@ cdef enum:
     AHEAD_ROWS = 80       # of a panel, 10 KiB: longer than memory takes to answer
     FETCHING = 3          # slivers that share in fetching a block
     K_BLOCK = 768         # a sliver's block, 42 KiB, stays in the first-level cache; a panel's, 96 KiB, in the second
-    FEW_ROWS = 16         # up to so many wait for memory more than they compute: where vectors are short, and a panel
-    K_BLOCK_OF_FEW = 128  # is read several times, their blocks are small
+    FEW_ROWS = 16         # up to so many rows wait for memory more than they compute
+    K_BLOCK_OF_FEW = 128  # of few rows where vectors are short: several passes through a block, so a small one
     CHUNK_ROWS = 84       # rows of a task
     GROUP_PANELS = 8      # most panels of a task
     NEAR_FLOATS = 250000  # a left matrix of up to 1 MB stays whole in the second-level cache, where that is as large
-    COPY_THREADS = 8      # at most so many copy such a matrix, each for itself,
-    COPY_COLUMNS = 256    # where w has at least so many columns for each
+    COPY_THREADS = 8      # most threads that copy a near left matrix, each for itself
+    COPY_COLUMNS = 256    # least columns of w for each thread, where each copies a near left matrix
     TASKS_EACH = 16       # at least this many tasks a thread, so that a slow core holds nobody up
     TILE_FLOATS = (CHUNK_ROWS + G2_MAX_ROWS) * GROUP_PANELS * G2_PANEL
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Doors to the drivers for tests and benchmarks: any instruction set, any thread count.
 
-Every function takes ``isa`` and ``n_threads``; arrays are float32 and C-contiguous.  ``out``, where given, is
-the array that takes the result: a benchmark does not want to pay for new memory.  Shapes are checked here, since
-nothing below checks them.
+What computes takes ``isa``, and ``n_threads`` but for ``select``, which works on one row; arrays are float32 and
+C-contiguous.  ``out``, where given, is the array that takes the result: a benchmark does not want to pay for new
+memory.  Shapes are checked here, since nothing below checks them.
 """
 import numpy as np
 
@@ -34,7 +34,7 @@ from gpt2cy.kernels.table cimport (
     g2_sequence,
     g2_statistics,
 )
-from gpt2cy.kernels.threads cimport Team
+from gpt2cy.kernels.threads cimport MOST, Team
 
 from gpt2cy.kernels.logits import STATISTICS_DTYPE as STATISTICS
 
@@ -43,8 +43,8 @@ ACTIVATIONS = {None: G2_LINEAR, "gelu_tanh": G2_GELU_TANH, "gelu_erf": G2_GELU_E
 
 cdef Team team_of(isa, int n_threads) except *:
     cdef Team team
-    if not 1 <= n_threads <= 256:
-        raise ValueError(f"n_threads: expected 1 to 256, got {n_threads}")
+    if not 1 <= n_threads <= MOST:
+        raise ValueError(f"n_threads: expected 1 to {MOST}, got {n_threads}")
     team.table = dispatch.current() if isa is None else dispatch.find(isa)
     team.n_threads = n_threads
     team.owned = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """llm.c's .bin of float32 weights (magic 20240326, version 3).
 
-    int32 header[256]   magic, version, positions, V, layers, heads, C, padded V; the rest is 0 float32 data
-    wte [padded V, C], wpe, then each of a block's twelve tensors for all layers together, ln_f
+    int32 header[256]   magic, version, positions, V, layers, heads, C, padded V; the rest is 0
+    float32 data        wte [padded V, C], wpe, each of a block's twelve tensors for all layers together, ln_f
 
 Matrices are [out, in], as in torch.nn.Linear. The vocabulary is padded with rows of zeros to a multiple of
 128. The header has no room for other options than GPT-2's own. Source: github.com/karpathy/llm.c,
