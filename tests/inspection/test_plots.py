@@ -98,7 +98,11 @@ def test_signed_values_are_white_at_zero():
 
 
 def test_values_that_are_not_finite_are_left_out():
-    draw(plots.heat([[np.nan, 1.0], [np.inf, 0.0]], signed=True))
+    axes = plots.heat([[np.nan, 1.0], [np.inf, 0.0]], signed=True)
+    image = axes.images[0]
+    assert (image.norm.vmin, image.norm.vmax) == (-1, 1)
+    assert np.ma.getmaskarray(image.get_array()).tolist() == [[True, False], [True, False]]
+    draw(axes)
     draw(plots.heat([[np.nan]], signed=True))
 
 
