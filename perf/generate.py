@@ -8,7 +8,7 @@ A `token` is one step of the loop that `generate` runs, for each row of a batch 
 timed greedy, and drawn with top_k and top_p. `first` is a call of `generate` for one token of a long prompt.
 Each has its share of the roofline of the forward pass alone: choosing has no share in that, so it counts as
 loss. Before anything is timed, greedy tokens are compared with the largest logits of a forward pass over the
-whole text.
+whole text; then, for each batch and each way to choose, the rows of the batch with each row alone.
 """
 
 import argparse
@@ -65,13 +65,30 @@ class Steps:
         return 1e3 * (time.perf_counter() - start) / steps
 
 
-def require_right(model):
-    """Leave unless greedy tokens are the largest logits of a forward pass."""
+def require_right(model, batches):
+    """Leave unless greedy tokens are the largest logits of a forward pass, and a batch's rows each row alone."""
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, 20)
     new = model.generate([ids], max_new_tokens=8, temperature=0)[0]
     want = model.forward([*ids, *new])[len(ids) - 1 : -1].argmax(axis=1)
     if not np.array_equal(new, want):
         sys.exit("generate does not give the largest logits of forward: not timed")
+    for kind, settings in SETTINGS.items():
+        chosen = Sampling(max_new_tokens=4, **settings)
+        alone = [drawn(model, [i], chosen) for i in range(max(batches))]
+        for batch in batches:
+            if drawn(model, range(batch), chosen) != [row for rows in alone[:batch] for row in rows]:
+                sys.exit(f"{kind}: {batch} rows give other tokens than each alone: not timed")
+
+
+def drawn(model, rows, chosen):
+    """What the loop that is timed gives for some rows, whose prompts differ in ids and in length."""
+    rng = np.random.default_rng(1)
+    prompts = [rng.integers(0, model.config.vocab_size, 5 + i % 3) for i in range(max(rows) + 1)]
+    keys = [(0, i) for i in rows]
+    batch = Batch(model, make_rows(model, [prompts[i] for i in rows], [chosen] * len(keys), keys, None))
+    while batch.running:
+        batch.step()
+    return [row.tokens for row in batch.rows]
 
 
 def cases(run, name, threads):
@@ -79,7 +96,7 @@ def cases(run, name, threads):
     config = shapes.MODELS[name]
     model = gpt2cy.GPT(config)
     model.load_state_dict(shapes.weights(config))
-    require_right(model)
+    require_right(model, sorted({batch for batch, _ in run.args.tokens}))
     limits = bench.peak(dispatch.isa(), threads), run.read(roofline.weight_bytes(config), threads)
     prompt = min(PROMPT, config.block_size - 24)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, prompt)

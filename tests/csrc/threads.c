@@ -2,7 +2,8 @@
  *
  * Who writes what, as the Cython drivers share it out (kernels/gemm.pyx, kernels/attention.pyx), with plain
  * threads, so that a race detector understands the locks: built with -fsanitize=thread, or run under helgrind.
- * Tasks are taken from a counter; results are compared with one thread's; then threads help each other and meet.
+ * Tasks are taken from shares, as in kernels/threads.pyx; results are compared with one thread's; then threads help
+ * each other and meet.
  * Prints "N passed, M failed". */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,19 +18,31 @@ enum { THREADS = 3, M = 75, K = 130, N = 200, K_BLOCK = 48, CHUNK = 2, GROUP = 2
 enum { C = H * D, PANELS = (N + G2_PANEL - 1) / G2_PANEL, BLOCKS = (START + T + G2_BLOCK - 1) / G2_BLOCK };
 
 static const g2_table *table;
-static int next_task; /* atomic */
+static struct { int64_t next, end; } shares[THREADS];
 static void (*body)(int task, int thread);
-static int n_tasks;
+static int n_workers;
+
+/* A worker's next task, or -1: of its own share, then of the others'. */
+static int take(int me) {
+    for (int i = 0; i < n_workers; i++) {
+        int who = (me + i) % n_workers;
+        int64_t task = g2_take(&shares[who].next, shares[who].end);
+        if (task >= 0) return (int)task;
+    }
+    return -1;
+}
 
 static void *worker(void *arg) {
-    for (int task; (task = __atomic_fetch_add(&next_task, 1, __ATOMIC_RELAXED)) < n_tasks;) body(task, (int)(size_t)arg);
+    const int me = (int)(size_t)arg;
+    for (int task; (task = take(me)) >= 0;) body(task, me);
     return NULL;
 }
 
 /* One parallel loop: all threads start, all have ended when it returns. */
 static void parallel(void (*what)(int, int), int tasks, int threads) {
     pthread_t id[THREADS];
-    body = what, n_tasks = tasks, next_task = 0;
+    body = what, n_workers = threads;
+    for (int i = 0; i < threads; i++) shares[i].next = tasks * i / threads, shares[i].end = tasks * (i + 1) / threads;
     for (int i = 0; i < threads; i++) pthread_create(&id[i], NULL, worker, (void *)(size_t)i);
     for (int i = 0; i < threads; i++) pthread_join(id[i], NULL);
 }

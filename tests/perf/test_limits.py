@@ -73,7 +73,7 @@ def test_limits(tmp_path):
     isa = next(name for name in found if name.startswith("fma/")).split("/")[1]
     for name in (f"fma/{isa}/1", f"fma/{isa}/2", "read/l2/1", "read/dram-4k/2", "read/dram-2m/2"):
         check_figures(found[name])
-    assert found["read/l2/1"]["high"] > found["read/dram-4k/1"]["low"]
+    assert found["read/l2/1"]["median"] > 1.5 * found["read/dram-4k/1"]["median"]  # some seven times as fast
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler")
