@@ -66,7 +66,7 @@ class Steps:
 
 
 def require_right(model, batches):
-    """Leave unless greedy tokens are the largest logits of a forward pass, and a batch's rows each row alone."""
+    """Leave unless greedy tokens are the largest logits of forward, and a batch's rows those of each row."""
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, 20)
     new = model.generate([ids], max_new_tokens=8, temperature=0)[0]
     want = model.forward([*ids, *new])[len(ids) - 1 : -1].argmax(axis=1)

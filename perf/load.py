@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a model of gpt2's size takes to load from the page cache, and how much memory.
+"""How long does a model take to load from the page cache, and how much memory?
 
-    python perf/load.py
+    python perf/load.py --quick
     python perf/load.py --torch /path/to/a/python/that/has/torch/and/safetensors
 
     gpt2cy        GPT.from_pretrained of a safetensors file: read, packed, ready to run
     numpy copy    the same file mapped and copied once: what cannot be avoided
     torch module  safetensors.torch.load_file, then load_state_dict into a plain module that is there already
 
-Each repetition takes fresh memory. Each engine runs in a process of its own, in turns. What gpt2cy loads is
-first compared with what was written. Peak memory is that of a process which loads once, above what it had
+Each repetition takes fresh memory. Each engine runs in a process of its own, in turns. What each loads is
+first compared with the file, to the bit. Peak memory is that of a process which loads once, above what it had
 before (Linux); the copy's own includes the pages of the file that it maps.
 """
 
-import argparse
+import dataclasses
+import itertools
 import json
 import os
 import statistics
@@ -22,14 +23,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import bench
 import harness
-import numpy as np
 import safetensors.numpy
 import shapes
 
-import gpt2cy
 from gpt2cy.weights.hf_config import to_hf
 
+TIED = {"tie_weights": True, "lm_head_bias": False}  # as ENGINES have it
+MODELS = {name: dataclasses.replace(shapes.MODELS[name], **TIED) for name in ("gpt2", "tiny")}
 CHILD = """
 import json, re, statistics, sys, time
 sys.path.append(sys.argv[3] + "/engines")
@@ -38,6 +40,10 @@ path = folder + "/model.safetensors"
 {setup}
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+if not repetitions:
+    {prepare}
+    loaded = {load}
+    sys.exit(None if {right} else "what was loaded is not what is in the file")
 before, grown, times = peak(), None, []
 for _ in range(repetitions):
     {prepare}
@@ -51,14 +57,22 @@ print(json.dumps({{"ms": times, "peak": grown}}))
 
 ENGINES = {
     "gpt2cy": {
-        "setup": "import gpt2cy, safetensors, gpt2cy.weights.load, gpt2cy.weights.sources",
+        "setup": """
+import gpt2cy, safetensors.numpy, gpt2cy.weights.load, gpt2cy.weights.sources
+def right(model):
+    file = safetensors.numpy.load_file(path)
+    found = {name: array for name, array in model.named_parameters()}
+    return found.keys() == file.keys() and all((found[name] == file[name]).all() for name in file)
+""",
         "prepare": "pass",
         "load": "gpt2cy.GPT.from_pretrained(folder)",
+        "right": "right(loaded)",
     },
     "numpy copy": {
         "setup": "import numpy as np",
         "prepare": "pass",
         "load": "np.array(np.memmap(path, np.float32, 'r', offset=0, shape=None))",
+        "right": "loaded.tobytes() == open(path, 'rb').read()",
     },
     "torch module": {
         "setup": """
@@ -72,6 +86,12 @@ def take(module):
     state["lm_head.weight"] = state["wte.weight"]
     module.load_state_dict(state)
     return module
+def right(module):
+    found = module.state_dict()
+    assert found.pop("lm_head.weight").data_ptr() == found["wte.weight"].data_ptr()
+    file = safetensors.torch.load_file(path)
+    turned = {name: a.T if name.startswith("h.") and name.endswith(LINEAR) else a for name, a in file.items()}
+    return found.keys() == turned.keys() and all(torch.equal(found[name], turned[name]) for name in turned)
 def empty():
     with torch.device("meta"):
         module = GPT2(config, head_bias=False)
@@ -81,50 +101,47 @@ def empty():
 """,
         "prepare": "module = empty()",
         "load": "take(module)",
+        "right": "right(loaded)",
     },
 }
 
 
 def main(argv=None):
-    """Measure; return 1 if a model did not come back as it was written."""
     args = arguments(argv)
-    config = shapes.MODELS[args.model]
+    config = MODELS[args.model]
+    nbytes = 4 * config.n_params
     pythons = dict.fromkeys(ENGINES, sys.executable) | {"torch module": args.torch}
     pythons = {name: python for name, python in pythons.items() if python}
+    rows, lines = [], []
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), config)
-        if not comes_back(Path(folder)):
-            print("the weights that were loaded are not those that were written", file=sys.stderr)
-            return 1
-        rounds = {name: [] for name in pythons}
-        peaks = {}
-        for turn in range(args.rounds):
-            for name in [*pythons][turn % len(pythons) :] + [*pythons][: turn % len(pythons)]:
-                answer = ask(name, pythons[name], folder, args)
-                rounds[name].append(statistics.median(answer["ms"]))
-                peaks.setdefault(name, answer["peak"])
-    nbytes = 4 * config.n_params
-    figures = harness.summarize(rounds)
-    lines = [
-        [
-            name,
-            f"{f['median']:.1f} ({f['low']:.1f}-{f['high']:.1f})",
-            f"x{f['ratio']:.2f}",
-            f"{peaks[name] / nbytes:.2f}",
-        ]
-        for name, f in figures.items()
-    ]
-    print(f"{args.model}, {nbytes / 1e6:.0f} MB of float32; threads: {args.threads}; {args.rounds} rounds")
-    print(harness.table(["engine", "ms: median (low-high)", "/ gpt2cy", "peak / weights"], lines))
-    if args.output:
-        result = {
-            "machine": harness.machine(), "threads": args.threads, "model": args.model, "nbytes": nbytes,
-            "versions": {"gpt2cy": gpt2cy.__version__, "numpy": np.__version__},
-            "rows": [{"engine": name, **f, "peak": peaks[name]} for name, f in figures.items()],
-        }  # fmt: skip
-        harness.write(args.output, "load", result)
-        print(f"wrote {args.output}")
+        for (name, python), threads in itertools.product(pythons.items(), args.threads):
+            ask(name, python, folder, threads, 0)
+        for threads in args.threads:
+            rows += measure(pythons, folder, threads, args)
+    for row in rows:
+        shown = [harness.spread(row), f"x{row['ratio']:.2f}", f"{row['peak'] / nbytes:.2f}"]
+        lines.append([row["engine"], row["threads"], *shown])
+    print(f"{args.model}, {nbytes / 1e6:.0f} MB of float32; {args.rounds} rounds")
+    print(harness.table(["engine", "threads", "ms: median (low-high)", "/ gpt2cy", "peak / weights"], lines))
+    result = {"versions": bench.versions(), "unit": "ms", "better": "less"}
+    harness.finish(args, {**result, "model": args.model, "nbytes": nbytes, "rows": rows})
     return 0
+
+
+def measure(pythons, folder, threads, args):
+    """Time every engine in turns; return the rows."""
+    rounds, peaks, names = {name: [] for name in pythons}, {}, [*pythons]
+    for turn in range(args.rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            answer = ask(name, pythons[name], folder, threads, args.repetitions)
+            rounds[name].append(statistics.median(answer["ms"]))
+            peaks.setdefault(name, answer["peak"])
+    return [
+        {"engine": name, "threads": threads, **figures, "peak": peaks[name]}
+        for name, figures in harness.summarize(rounds).items()
+    ]
 
 
 def write(folder, config):
@@ -135,36 +152,23 @@ def write(folder, config):
     safetensors.numpy.save_file(shapes.weights(config), folder / "model.safetensors")
 
 
-def comes_back(folder):
-    written = safetensors.numpy.load_file(folder / "model.safetensors")
-    loaded = gpt2cy.GPT.from_pretrained(folder).named_parameters()
-    return all(np.array_equal(array, written.pop(name)) for name, array in loaded) and not written
-
-
-def ask(name, python, folder, args):
+def ask(name, python, folder, threads, repetitions):
+    """Load so many times, in a process of its own; 0: once, to compare what came with the file."""
     code = CHILD.format(**ENGINES[name])
-    environment = harness.worker_environment(os.environ, args.threads) | {
-        "GPT2CY_NUM_THREADS": str(args.threads)
-    }
-    command = [python, "-c", code, folder, str(args.repetitions), str(harness.HERE)]
+    environment = harness.worker_environment(os.environ, threads) | {"GPT2CY_NUM_THREADS": str(threads)}
+    command = [python, "-c", code, folder, str(repetitions), str(harness.HERE)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr}")
-    return json.loads(done.stdout)
+        sys.exit(f"{name}, not timed: {done.stderr.strip()}")
+    return json.loads(done.stdout or "null")
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    tied = [name for name, config in shapes.MODELS.items() if config.tie_weights]
-    parser.add_argument("--model", choices=tied, default="gpt2")
+    parser = harness.parser(__doc__)
+    parser.add_argument("--model", choices=MODELS, default="gpt2")
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter with torch and safetensors")
-    parser.add_argument("--threads", type=int, default=gpt2cy.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repetitions", type=int, default=5, help="in each round; their median counts")
-    parser.add_argument("--output", type=Path, help="a JSON file for the figures")
-    return parser.parse_args(argv)
+    parser.add_argument("--repetitions", type=harness.positive, default=5, help="in each round; their median")
+    return harness.arguments(parser, argv, "load")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
       |       |        |      |
       threads    packed    memory    who computes, with what, where
       |                      |
-    dispatch               host      the one holder of the kernel table (csrc/table.h); the memory that is there
+    dispatch               host      the one holder of the kernel table; what memory is left
 
 ``raw`` gives tests and benchmarks a door to all of it.  Nothing here knows a layer or a model.
 """

@@ -6,8 +6,8 @@ docs/attention.md explain them, with the figures that this script measures (see 
 
 Every figure is the median of some rounds; in a round all steps take their turn, with what the processor
 could do at best (limits.c) measured beside them. Nothing is timed while a step is wrong: answers are
-compared with float64, and bits with the package's own kernels. The weights of successive calls differ, so
-that they come from memory as the layers of a model do.
+compared with float64, and bits with the package's own kernels, at a small odd shape and at each shape that
+is timed. The weights of successive calls differ, so that they come from memory as the layers of a model do.
 """
 
 import argparse
@@ -228,6 +228,13 @@ def judge(task, step, function, isa):
     return None
 
 
+def require_right(task, folder, library, isa):
+    """Leave, with all that is wrong, unless every step of a folder gives the right answer."""
+    found = {step: judge(task, step, library[step], isa) for step in steps(folder)}
+    if wrong := [f"{step} {what}: not timed" for step, what in found.items() if what]:
+        sys.exit("\n".join(wrong))
+
+
 def seconds(call):
     """Of one call, over as many as make the clock's steps small."""
     calls, start = 0, time.perf_counter()
@@ -282,6 +289,7 @@ def rounds_of(work, rounds):
 def measure_product(library, isa, shape, n_threads, rounds):
     """Rows of results for one shape, one a step."""
     task = ProductTask(*shape, n_threads, COPIES)
+    require_right(task, "product", library, isa)
     limits = Limits(library, isa, np.concatenate([panels.ravel() for panels in task.panels]))
     turn = itertools.count()
 
@@ -315,6 +323,7 @@ def measure_product(library, isa, shape, n_threads, rounds):
 def measure_attention(library, isa, t, rounds):
     """Rows of results for one length, one a step."""
     task = AttentionTask(t, HEAD_DIM)
+    require_right(task, "attention", library, isa)
     limits = Limits(library, isa, task.qkv)
     work = {step: functools.partial(task.call, library[step]) for step in steps("attention")}
     work["gpt2cy"] = functools.partial(task.package, None, isa)
@@ -349,12 +358,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         library = build(options.isa, folder, options.compiler)
     n_threads = threads.get_num_threads()
-    small = [(step, ProductTask(29, 385, 95, n_threads)) for step in steps("product")]
-    small += [(step, AttentionTask(200, 40)) for step in steps("attention")]
-    wrong = {step: found for step, task in small if (found := judge(task, step, library[step], options.isa))}
-    if wrong:
-        sys.exit("\n".join(f"{step} {found}" for step, found in wrong.items()))
-    print(f"{len(small)} lessons give the right answer ({options.isa})")
+    require_right(ProductTask(29, 385, 95, n_threads), "product", library, options.isa)
+    require_right(AttentionTask(200, 40), "attention", library, options.isa)
+    count = len(steps("product")) + len(steps("attention"))
+    print(f"{count} lessons give the right answer ({options.isa})")
     if options.check:
         return
     version = subprocess.run([options.compiler, "--version"], capture_output=True, text=True).stdout

@@ -71,6 +71,7 @@ def test_forward(tmp_path):
         ("memory", ["--model", "tiny"], ["huge_pages", "threads"]),
         ("threads", ["--model", "tiny"], ["condition"]),
         ("waiting", [], ["setting", "way"]),
+        ("load", ["--model", "tiny", "--repetitions", 2], ["engine", "threads"]),
     ],
 )
 def test_a_script(tmp_path, name, arguments, keys):
@@ -83,7 +84,7 @@ def test_a_script(tmp_path, name, arguments, keys):
     for row in result["rows"]:
         check_figures(row)
         assert len(row["rounds"]) == 2
-        if HAS_COMPILER and name not in ("overhead", "threads", "waiting"):
+        if HAS_COMPILER and name not in ("overhead", "threads", "waiting", "load"):
             check_figures(row["share"])
     assert all(limit["median"] > 0 for limit in result.get("limits", {}).values())
 
