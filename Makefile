@@ -8,7 +8,8 @@ WORK := $(ROOT)/build/make
 DIST := $(WORK)/dist
 unexport PYTHONPATH  # of the caller: it could bring in a tree's package
 
-# What runs once more on each instruction set; kernel tests and those of the bits take all of them by themselves.
+# What runs once more on each instruction set but the last, the default; kernel tests and those of the bits take all of
+# them by themselves.
 FORCED := tests/layers tests/test_model.py tests/test_golden_hf.py
 
 # $(call fresh,NAME): a new virtual environment; $(call run,NAME)/TOOL: its tool, from a folder where the tree's
@@ -63,7 +64,7 @@ test: dist
 	$(call lint,venv-test)
 	$(call run,venv-test)/python -m mypy.stubtest gpt2cy --allowlist $(ROOT)/tests/stubtest_allowlist.txt
 	$(call run,venv-test)/python -c "from gpt2cy.kernels import dispatch; print(*dispatch.available())" > $(WORK)/isas
-	for isa in $$(cat $(WORK)/isas); do \
+	for isa in $$(sed 's/ [^ ]*$$//' $(WORK)/isas); do \
 	  echo "GPT2CY_ISA=$$isa"; \
 	  (export GPT2CY_ISA=$$isa; $(call run,venv-test)/$(pytest) $(beside) -m "not slow" $(call paths,$(FORCED))) || exit 1; \
 	done
