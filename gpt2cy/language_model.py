@@ -74,7 +74,7 @@ class LanguageModel:
             raise TypeError(f"model: expected a GPT, got {type(model).__name__}")
         if not isinstance(tokenizer, Tokenizer):
             raise TypeError(f"tokenizer: expected a Tokenizer, got {type(tokenizer).__name__}")
-        require_fit(tokenizer.vocab_size, model.config.vocab_size)
+        require_fit(tokenizer.vocab_size, model.wte.num_embeddings)
         self._model = model
         self._tokenizer = tokenizer
         self._known = np.array([i for i in range(tokenizer.vocab_size) if tokenizer.has_token(i)])
@@ -141,7 +141,7 @@ class LanguageModel:
         """
         k = _checks.integer("k", k, 1, len(self._known))
         ids = self.encode(text, allow_special=allow_special) or self.beginning()
-        _checks.length_fits("text", len(ids), 0, self.model.config.block_size)
+        _checks.length_fits("text", len(ids), 0, self.model.wpe.num_embeddings)
         logits = self.model.next_logits(ids)[self._known]  # [V without padding]
         if not np.isfinite(logits).all():
             from gpt2cy.generation import trouble
@@ -315,8 +315,8 @@ class LanguageModel:
         Raises
         ------
         TypeError, ValueError
-            When an argument is of the wrong kind or out of range, a text is empty, or there is no token for
-            `bos`.
+            When an argument is of the wrong kind or out of range, a text is empty, a list has none, or there
+            is no token for `bos`.
         FloatingPointError
             When logits are not finite.
 
@@ -331,13 +331,14 @@ class LanguageModel:
         """
         from gpt2cy.generation import scored_text
 
-        if not isinstance(text, Sequence):
+        if not isinstance(text, Sequence) or isinstance(text, (bytes, bytearray, memoryview)):
             raise TypeError(f"text: expected text (str) or a list of texts, got {type(text).__name__}")
-        texts = [text] if isinstance(text, str) else list(text)
+        one = isinstance(text, str)
+        texts = {"text": text} if one else {f"text[{i}]": item for i, item in enumerate(text)}
         scores = scored_text.score_texts(
             self.model, self.tokenizer, texts, top, stride, bos, vocab_limit, allow_special, progress
         )
-        return scores[0] if isinstance(text, str) else scores
+        return scores[0] if one else scores
 
     def compare(
         self,
@@ -411,8 +412,14 @@ class LanguageModel:
         Traceback (most recent call last):
         ValueError: text: expected at least one character; the tokenizer has no eos to begin from
         """
+        return self._beginning("text")
+
+    def _beginning(self, name: str) -> list[int]:
+        """The same for the argument `name`, which is empty."""
         if self.tokenizer.eos_id is None:
-            raise ValueError("text: expected at least one character; the tokenizer has no eos to begin from")
+            raise ValueError(
+                f"{name}: expected at least one character; the tokenizer has no eos to begin from"
+            )
         return [self.tokenizer.eos_id]
 
     def _gaps(self) -> list[int]:

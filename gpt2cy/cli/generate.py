@@ -121,17 +121,17 @@ def _id(key):
 
 def _job(lm, row, settings, allow_special) -> Prompt:
     """A row made ready; what cannot be done is found here, before anything has been."""
-    config = lm.model.config
+    vocab_size, block_size = lm.model.wte.num_embeddings, lm.model.wpe.num_embeddings
     try:
-        prompt = lm.encode(row.fields["prompt"], allow_special=allow_special) or lm.beginning()
-        _checks.length_fits("prompt", len(prompt), 0, config.block_size)
+        prompt = lm.encode(row.fields["prompt"], allow_special=allow_special) or lm._beginning("prompt")
+        _checks.length_fits("prompt", len(prompt), 0, block_size)
         settings = fitted(lm, settings)
-        require_fit([settings], config.vocab_size, config.block_size)
+        require_fit([settings], vocab_size, block_size)
     except ValueError as error:
         raise row.error(error) from None
-    most = config.block_size if settings.max_new_tokens is None else settings.max_new_tokens
+    most = block_size if settings.max_new_tokens is None else settings.max_new_tokens
     beams = max(settings.num_beams, settings.num_return_sequences)
-    return Prompt(row, min(len(prompt) + most, config.block_size) * beams, np.array(prompt), settings)
+    return Prompt(row, min(len(prompt) + most, block_size) * beams, np.array(prompt), settings)
 
 
 def _continue(lm, jobs, seed, run, progress) -> list[Record]:

@@ -100,20 +100,21 @@ def compare(model, tokenizer, prompt, answers, by, vocab_limit, allow_special) -
     """See `LanguageModel.compare`."""
     by = _checks.choice("by", by, MEASURES)
     prompt = _checks.unicode_text("prompt", prompt)
-    if isinstance(answers, str) or not isinstance(answers, Sequence):
+    if isinstance(answers, (str, bytes, bytearray, memoryview)) or not isinstance(answers, Sequence):
         raise TypeError(f"answers: expected a list of texts, got {type(answers).__name__}")
     if not answers:
         raise ValueError("answers: expected at least one, got none")
     answers = [_checks.unicode_text(f"answers[{i}]", answer) for i, answer in enumerate(answers)]
-    block_size = model.config.block_size
-    pieces, starts, dropped = [], [], []
+    block_size = model.wpe.num_embeddings
+    limit, _ = scoring.checked_columns(model, vocab_limit, 0)
+    sequences, starts, dropped = [], [], []
     for i, answer in enumerate(answers):
         if not answer:
             raise ValueError(f"answers[{i}]: expected at least one character, got none")
         ids, start = split(tokenizer, prompt, answer, allow_special)
         _checks.length_fits(f"answers[{i}]", len(ids) - start, 0, block_size)
         over = max(0, len(ids) - 1 - block_size)  # the last token is not run
-        pieces.append(ids[over:])
+        sequences.append(ids[over:])
         starts.append(start - over)
         dropped.append(over)
     if any(dropped):
@@ -122,7 +123,12 @@ def compare(model, tokenizer, prompt, answers, by, vocab_limit, allow_special) -
             f"block_size of {block_size}",
             stacklevel=3,
         )
-    scores = scoring.score_many(model, pieces, starts, vocab_limit=vocab_limit)
+    arrays = _checks.token_sequences(sequences, model.wte.num_embeddings, "answers")
+    pieces = [  # whose messages count from the answer's first token
+        scoring.Piece(ids, start, f"answers[{i}]", -start)
+        for i, (ids, start) in enumerate(zip(arrays, starts, strict=True))
+    ]
+    scores = scoring.score_pieces(model, pieces, 0, limit)
     found = []
     for text, score, over in zip(answers, scores, dropped, strict=True):
         logprob = score.logprob

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Score: a text, token by token, with what a model expected in each place.
 
-    score_texts     texts -> ids with offsets -> scoring.score_windows -> Score
-    Score           columns (arrays), rows (ScoredToken), words, sums; gpt2cy.inspection.scores draws pictures
+score_texts     texts -> ids with offsets -> scoring.score_windows -> Score
+Score           columns (arrays), rows (ScoredToken), words, sums; gpt2cy.inspection.scores draws pictures
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -296,28 +296,27 @@ def _after(missing: int, values: NDArray, filler) -> NDArray:
 
 
 def score_texts(
-    model, tokenizer, texts: Sequence[str], top, stride, bos, vocab_limit, allow_special, progress
+    model, tokenizer, texts: Mapping[str, str], top, stride, bos, vocab_limit, allow_special, progress
 ) -> list[Score]:
-    """Return a Score for each text; see `LanguageModel.score`."""
+    """Return a Score for each text, by the name that messages call it; see `LanguageModel.score`."""
     bos = _checks.flag("bos", bos)
     _checks.optional_function("progress", progress)
     if bos and tokenizer.eos_id is None:
         raise ValueError("bos: the tokenizer has no token to put before a text")
     before = [tokenizer.eos_id] if bos else []
-    names = ["text"] if len(texts) == 1 else [f"text[{i}]" for i in range(len(texts))]
+    if not texts:
+        raise ValueError("text: expected at least one text, got none")
     encoded = []
-    texts = [_checks.unicode_text(name, text) for name, text in zip(names, texts, strict=True)]
-    for name, text in zip(names, texts, strict=True):
+    texts = {name: _checks.unicode_text(name, text) for name, text in texts.items()}
+    for name, text in texts.items():
         encoded.append(tokenizer.encode_with_offsets(text, allow_special=allow_special))
         if not encoded[-1][0]:
             raise ValueError(f"{name}: expected at least one character, got none")
-    if not encoded:
-        return []
     sequences = [before + ids for ids, _ in encoded]
     scores = scoring.score_windows(
-        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=names, progress=progress
+        model, sequences, stride=stride, top=top, vocab_limit=vocab_limit, names=[*texts], progress=progress
     )
     return [
         Score(text, ids, offsets, found, tokenizer)
-        for text, (ids, offsets), found in zip(texts, encoded, scores, strict=True)
+        for text, (ids, offsets), found in zip(texts.values(), encoded, scores, strict=True)
     ]

@@ -103,10 +103,13 @@ def texts_of(value) -> list[str]:
 def encoded(lm, texts, cache, allow_special, one) -> list[np.ndarray]:
     """The ids of the prompts, behind those of the cache; `one`: the argument was no list."""
     held = np.empty(0, np.int64) if cache is None else cache.tokens[0]
-    found = [lm.encode(text, allow_special=allow_special) for text in texts]
-    prompts = [np.array(ids if ids or len(held) else lm.beginning(), np.int64) for ids in found]
-    prompts = [np.concatenate([held, ids]) for ids in prompts]
-    require_room(lm.model, ["text" if one else f"text[{i}]" for i in range(len(texts))], prompts, cache)
+    names = ["text"] if one else [f"text[{i}]" for i in range(len(texts))]
+    prompts = []
+    for name, text in zip(names, texts, strict=True):
+        ids = lm.encode(text, allow_special=allow_special)
+        ids = ids if ids or len(held) else lm._beginning(name)
+        prompts.append(np.concatenate([held, np.array(ids, np.int64)]))
+    require_room(lm.model, names, prompts, cache)
     return prompts
 
 
@@ -127,7 +130,7 @@ def fitted(lm, settings):
     if settings.stop_ids is None and tokenizer.eos_id is not None:
         changes["stop_ids"] = [tokenizer.eos_id]
     if settings.vocab_limit is None:
-        if tokenizer.vocab_size < lm.model.config.vocab_size:
+        if tokenizer.vocab_size < lm.model.wte.num_embeddings:
             changes["vocab_limit"] = tokenizer.vocab_size
         if gaps := lm._gaps():
             changes["logit_bias"] = {**(settings.logit_bias or {}), **dict.fromkeys(gaps, -np.inf)}

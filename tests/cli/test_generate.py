@@ -345,7 +345,8 @@ def test_in_a_process(folder, lm, start):
     ("arguments", "message"),
     [
         ([], "expected a PROMPT or --file FILE, got neither"),
-        ([""], "prompt 1: text: expected at least one character"),
+        ([""], "prompt 1: prompt: expected at least one character"),
+        (["a", ""], "prompt 2: prompt: expected at least one character"),
         (["x" * 65], "prompt 1: prompt: 65 tokens do not fit the block_size of 64"),
         (["-", "-"], "stdin can be read only once"),
         (["a", "--temperature", -1], "temperature: "),

@@ -151,6 +151,30 @@ def test_gpt2_begins_a_document_behind_the_end_of_another(gpt2_lm):
     assert answer.logprob == gpt2_lm.score("Hello world", bos=True).logprob
 
 
+def test_special_tokens_are_plain_text_unless_asked_for(lm):
+    """In the prompt and in the answer: the characters of a special token, not its id."""
+    text = "<|endoftext|>"
+    plain = lm.compare("x" + text, [text]).answers[0]
+    assert list(plain.tokens) == list(text.encode())
+    assert plain.logprob == pytest.approx(expected_logprob(lm, lm.encode("x" + text * 2), 14), rel=1e-6)
+    special = lm.compare("x" + text, [text], allow_special=True).answers[0]
+    assert special.tokens == (EOS,)
+    assert special.logprob == pytest.approx(expected_logprob(lm, [120, EOS, EOS], 2), rel=1e-6)
+
+
+def test_logits_that_are_not_finite(build):
+    """The message counts an answer's tokens."""
+    model = build(256, 24, 3, 2, 40)
+    weight = model.wte.weight.copy()
+    weight[ord("b")] = np.nan
+    model.wte.weight = weight
+    lm = gpt2cy.LanguageModel(model, ByteTokenizer())
+    with pytest.raises(
+        FloatingPointError, match=r"^answers\[1\]: the logits before token 1 are not finite; it"
+    ):
+        lm.compare("xxx", ["aa", "ba"])
+
+
 def test_to_dict_is_json(lm):
     found = lm.compare(PROMPT, [" be", " not"]).to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -165,6 +189,16 @@ def test_to_dict_is_json(lm):
         ("x", [], {}, ValueError, "answers: expected at least one, got none"),
         ("x", "ab", {}, TypeError, "answers: expected a list of texts, got str"),
         ("x", None, {}, TypeError, "answers: expected a list of texts, got NoneType"),
+        ("x", b"ab", {}, TypeError, "answers: expected a list of texts, got bytes"),
+        ("x", ["a"], {"vocab_limit": 0}, ValueError, "vocab_limit: expected an integer from 1 to 270, got 0"),
+        (
+            "x",
+            ["a"],
+            {"vocab_limit": 97},
+            ValueError,
+            r"answers\[0\]: id 97 at \[0\] is outside the vocab_limit",
+        ),
+        ("xy", [" ", "!c"], {"vocab_limit": 99}, ValueError, r"answers\[1\]: id 99 at \[1\] is outside the"),
         ("x", ["a", 5], {}, TypeError, r"answers\[1\]: expected text"),
         (5, ["a"], {}, TypeError, "prompt: expected text"),
         ("x", ["a\udc00"], {}, ValueError, r"answers\[0\]: expected Unicode text"),

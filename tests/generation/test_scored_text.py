@@ -74,7 +74,6 @@ def test_several_texts_are_each_alone(lm):
     for score, text in zip(lm.score(texts, top=2, stride=7), texts, strict=True):
         alone = lm.score(text, top=2, stride=7)
         assert score.to_dict() == alone.to_dict()
-    assert lm.score([]) == []
 
 
 def test_long_texts_use_windows(lm):
@@ -183,7 +182,11 @@ def test_to_dict_is_json(lm):
         (["a", ""], {}, ValueError, r"text\[1\]: expected at least one character"),
         (["a", 5], {}, TypeError, r"text\[1\]: expected text"),
         (5, {}, TypeError, "text: expected text"),
-        (b"ab", {}, TypeError, "text"),
+        (b"ab", {}, TypeError, "text: expected text .str. or a list of texts, got bytes"),
+        (bytearray(b"ab"), {}, TypeError, "text: expected text .str. or a list of texts, got bytearray"),
+        ([b"ab"], {}, TypeError, r"text\[0\]: expected text .str., got bytes b'ab'"),
+        ([], {}, ValueError, "text: expected at least one text, got none"),
+        ([""], {}, ValueError, r"text\[0\]: expected at least one character"),
         ("a\ud800", {}, ValueError, "text: expected Unicode text, got a lone surrogate"),
         ("ab", {"stride": 40}, ValueError, "stride: expected an integer from 1 to 39, got 40"),
         ("ab", {"top": -1}, ValueError, "top: expected"),
@@ -191,6 +194,7 @@ def test_to_dict_is_json(lm):
         ("ab", {"progress": 5}, TypeError, "progress: expected a function or None, got int"),
         ("ab", {"allow_special": "no"}, TypeError, "allow_special: expected True or False"),
         ("xb", {"vocab_limit": 97}, ValueError, r"text: id 98 at \[1\] is outside the vocab_limit of 97"),
+        (["xb"], {"vocab_limit": 97}, ValueError, r"text\[0\]: id 98 at \[1\] is outside the vocab_limit"),
     ],
 )
 def test_arguments(lm, text, options, error, message):

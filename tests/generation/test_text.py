@@ -172,8 +172,11 @@ def test_gen_13_empty_texts(words, lm):
     """An empty text begins a document, where the tokenizer knows how; an empty list is none."""
     given = {"max_new_tokens": 8, "seed": 3}
     assert words.generate("", **given).text == words.generate("<end>", allow_special=True, **given).text
-    with pytest.raises(ValueError, match=r"^text: expected at least one character"):
-        lm.generate("", **given)
+    for empty, name in (("", "text"), (["a", ""], r"text\[1\]"), ([""], r"text\[0\]")):
+        with pytest.raises(ValueError, match=rf"^{name}: expected at least one character; the tokenizer has"):
+            lm.generate(empty, **given)
+    with pytest.raises(ValueError, match=r"^text: expected at least one character; the tokenizer has no eos"):
+        lm.stream("", **given)
     with pytest.raises(ValueError, match=r"^text: expected at least one text, got none"):
         words.generate([], **given)
 
