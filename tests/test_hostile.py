@@ -11,6 +11,7 @@ import pytest
 
 import gpt2cy
 from gpt2cy.kernels.packed import PackedMatrix
+from gpt2cy.tokenizer import Tokenizer
 
 CONFIG = gpt2cy.GPTConfig(61, 20, 5, 2, 150)
 TOKENS = np.arange(130) % 61
@@ -121,6 +122,109 @@ def test_a_config_changed_afterwards_does_not_matter(field, value, same_bits):
             model(tokens)
         with pytest.raises(ValueError, match=r"^tokens"):
             model.trace(tokens)
+
+
+class OtherConfig(gpt2cy.GPT):
+    """A model whose class has a config of its own: with fewer ids, and more positions."""
+
+    config = gpt2cy.GPTConfig(50, 20, 5, 2, 10**6)
+
+
+def made_with_another_config():
+    other = OtherConfig(CONFIG, seed=0)
+    other.load_state_dict(formula.weights(CONFIG))
+    return other
+
+
+def made_with_a_changed_config():
+    other = gpt2cy.GPT(CONFIG, seed=0)
+    other.load_state_dict(formula.weights(CONFIG))
+    object.__setattr__(other.config, "vocab_size", 5_000_000)
+    object.__setattr__(other.config, "block_size", 10**6)
+    return other
+
+
+@pytest.mark.parametrize("make", [made_with_another_config, made_with_a_changed_config])
+def test_scoring_and_generation_ask_the_layers_for_their_sizes(model, same_bits, make):
+    """A config that lies neither leads beyond the weights nor changes a bit."""
+    other = make()
+    long = np.arange(2000) % 61
+    same_bits(other.token_logprobs(long), model.token_logprobs(long))
+    for scores, expected in zip(
+        other.score_many([long[:151]] * 3, [100, 120, 151], top=3),
+        model.score_many([long[:151]] * 3, [100, 120, 151], top=3),
+        strict=True,
+    ):
+        same_bits(scores.logprobs, expected.logprobs)
+    prompts = [list(range(61)), [60, 1]]
+    for given in ({"seed": 1, "logprobs": 2}, {"num_beams": 3}):
+        for one, two in zip(
+            other.generate(prompts, max_new_tokens=3, **given),
+            model.generate(prompts, max_new_tokens=3, **given),
+            strict=True,
+        ):
+            assert one.tolist() == two.tolist()
+    cache = gpt2cy.GPT(CONFIG).prefill([1, 2])
+    assert len(other.generate([[60]], cache=cache, max_new_tokens=2)[0]) == 2
+    for call in (
+        lambda: other.score_many([[0] * 152]),
+        lambda: other.score_many([[1, 4_999_999]]),
+        lambda: other.score_many([[1, 2]], vocab_limit=62),
+        lambda: other.score_many([[1, 2]], top=62),
+        lambda: other.token_logprobs([1, 61]),
+        lambda: other.token_logprobs(long, stride=150),
+        lambda: other.generate([[0] * 151], max_new_tokens=1),
+        lambda: other.generate([[61]], max_new_tokens=1),
+        lambda: other.generate([[1]], max_new_tokens=1, stop_ids=[61]),
+        lambda: other.generate([[1]], max_new_tokens=1, slide_to=151, on_full="slide"),
+    ):
+        with pytest.raises(ValueError):
+            call()
+
+
+def test_a_subclass_with_layers_of_its_own():
+    """What it shows is not what computes: refused, and not followed."""
+
+    class OtherLayers(gpt2cy.GPT):
+        wte = wpe = gpt2cy.Embedding(5000, 8)
+        lm_head = gpt2cy.Linear(8, 5000)
+
+    other = OtherLayers(CONFIG, seed=0)
+    for call in (
+        lambda: other.token_logprobs(np.arange(2000)),
+        lambda: other.token_logprobs(np.arange(2000) % 61),
+        lambda: other.score_many([[1, 4000]]),
+        lambda: other.score_many([[1, 2]], top=100),
+        lambda: other.score_many([[1, 2]], vocab_limit=100),
+        lambda: other.generate([[1]], max_new_tokens=2),
+        lambda: other.generate([[1]], max_new_tokens=2, num_beams=2),
+    ):
+        with pytest.raises(ValueError):
+            call()
+
+
+@pytest.mark.parametrize("make", [made_with_another_config, made_with_a_changed_config])
+def test_texts_ask_the_layers_too(make):
+    """Which tokenizer fits, how long a text may be, and how windows are cut."""
+
+    class Digits(Tokenizer):
+        def __init__(self, n):
+            super().__init__({i: bytes([i]) for i in range(n)})
+
+        def _encode_plain(self, text):
+            return list(text.encode())
+
+    with pytest.raises(ValueError, match="^tokenizer: expected a vocabulary of at most the model's 61 ids"):
+        gpt2cy.LanguageModel(make(), Digits(62))
+    lm = gpt2cy.LanguageModel(make(), Digits(61))
+    assert len(lm.score("0123" * 200).logprobs) == 800
+    with pytest.warns(UserWarning, match="prompt: its first 51 tokens are left out"):
+        lm.compare("1" * 200, ["23"])
+    with pytest.raises(ValueError, match=r"^answers\[0\]: 151 tokens do not fit the block_size of 150"):
+        lm.compare("1", ["2" * 151])
+    for call in (lm.next_tokens, lm.generate, lm.stream):
+        with pytest.raises(ValueError, match="^text: 151 tokens do not fit the block_size of 150"):
+            call("1" * 151)
 
 
 def test_the_callers_config_is_not_the_models():

@@ -25,7 +25,7 @@ def generate(model, prompts, sampling, cache, details, progress, settings) -> li
     """What `GPT.generate` documents."""
     details = _checks.flag("details", details)
     cache = private_cache(model, cache)
-    prompts = checked_prompts(prompts, model.config.vocab_size, cache)
+    prompts = checked_prompts(prompts, model.wte.num_embeddings, cache)
     require_room(model, [f"prompts[{i}]" for i in range(len(prompts))], prompts, cache)
     chosen = per.per_prompt(sampling, settings, len(prompts))
     if any(item.stop for item in chosen):
@@ -57,8 +57,8 @@ def run(model, prompts, chosen, keys, cache=None, progress=None, tokenizer=None)
 
 def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False) -> list[Row]:
     """One Row for each sample of each prompt."""
-    vocab_size = model.config.vocab_size
-    limit = model.config.block_size if cache is None else cache.capacity
+    vocab_size = model.wte.num_embeddings
+    limit = model.wpe.num_embeddings if cache is None else cache.capacity
     per.require_fit(chosen, vocab_size, limit)
     rows = []
     for i, (ids, own, key) in enumerate(zip(prompts, chosen, keys, strict=True)):
@@ -70,9 +70,9 @@ def make_rows(model, prompts, chosen, keys, cache, tokenizer=None, stream=False)
 
 def make_searches(model, prompts, chosen, keys, cache, tokenizer) -> list[beams.Search]:
     """One Search for each prompt that wants beams."""
-    limit = model.config.block_size if cache is None else cache.capacity
+    limit = model.wpe.num_embeddings if cache is None else cache.capacity
     return [
-        beams.Search(i, ids, own, seed, limit, model.config.vocab_size, tokenizer)
+        beams.Search(i, ids, own, seed, limit, model.wte.num_embeddings, tokenizer)
         for i, (ids, own, (seed, _)) in enumerate(zip(prompts, chosen, keys, strict=True))
         if own.num_beams > 1
     ]
@@ -115,7 +115,7 @@ def require_room(model, names, prompts, cache):
     past = 0 if cache is None else cache.lengths[0]
     for name, ids in zip(names, prompts, strict=True):
         n_new = len(ids) - past
-        _checks.length_fits(name, n_new, past, model.config.block_size)
+        _checks.length_fits(name, n_new, past, model.wpe.num_embeddings)
         if cache is not None and len(ids) > cache.capacity:
             raise ValueError(
                 f"{name}: {n_new} tokens after {past} cached do not fit "
@@ -129,11 +129,11 @@ def private_cache(model, cache) -> KVCache | None:
         return None
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
-    config = model.config
-    _checks.cache_sizes("cache", cache, config.n_layers, config.n_heads, config.n_embd)
+    vocab_size, n_embd = model.wte.num_embeddings, model.wte.n_embd
+    _checks.cache_sizes("cache", cache, len(model.blocks), model.blocks[0].attn.n_heads, n_embd)
     if cache.batch_size != 1:
         raise ValueError(f"cache: expected a cache of one slot, got {cache.batch_size}")
     copy = cache.copy()
     if copy.lengths[0]:
-        _checks.token_ids(copy.tokens[0], config.vocab_size, "cache")
+        _checks.token_ids(copy.tokens[0], vocab_size, "cache")
     return copy

@@ -106,7 +106,7 @@ def compute(model, prompts: list[np.ndarray], new_cache) -> tuple[np.ndarray, li
     plan = levels(prompts)
     ending = sum(bool(node.prompts) for level in plan for node in level)
     require_memory(model, ending)
-    logits = np.empty((ending, model.config.vocab_size), np.float32)
+    logits = np.empty((ending, model.lm_head.out_features), np.float32)
     rows, caches, done = [0] * len(prompts), [None] * len(prompts), 0
     for level in plan:
         level.sort(key=lambda node: not node.prompts)  # those that logits are wanted of come first
@@ -126,7 +126,7 @@ def compute(model, prompts: list[np.ndarray], new_cache) -> tuple[np.ndarray, li
 
 def require_memory(model, n_rows: int) -> None:
     """Raise MemoryError if so many rows and their logits do not fit."""
-    plan = {"logits": 4 * n_rows * model.config.vocab_size, "rows": ROW_BYTES * n_rows}
+    plan = {"logits": 4 * n_rows * model.lm_head.out_features, "rows": ROW_BYTES * n_rows}
     host.require_memory("prompts", plan, "the number of prompts or of their samples or beams")
 
 

@@ -172,10 +172,10 @@ def score_windows(
     >>> [len(scores) for scores in score_windows(model, [range(300), [5]], stride=64)]
     [299, 0]
     """
-    block_size = model.config.block_size
+    block_size = model.wpe.num_embeddings
     stride = checked_stride(stride, block_size)
     limit, top = checked_columns(model, vocab_limit, top)
-    arrays = _checks.token_sequences(sequences, model.config.vocab_size)
+    arrays = _checks.token_sequences(sequences, model.wte.num_embeddings)
     names = names or [f"sequences[{i}]" for i in range(len(arrays))]
     pieces, counts = [], []
     for name, array in zip(names, arrays, strict=True):
@@ -198,7 +198,7 @@ def score_windows(
 def score_many(model, sequences, starts=None, *, top=0, vocab_limit=None) -> list[TokenScores]:
     """See `GPT.score_many`."""
     limit, top = checked_columns(model, vocab_limit, top)
-    arrays = _checks.token_sequences(sequences, model.config.vocab_size)
+    arrays = _checks.token_sequences(sequences, model.wte.num_embeddings)
     if starts is None:
         starts = [1] * len(arrays)
     elif not isinstance(starts, Sequence) and not (isinstance(starts, np.ndarray) and starts.ndim):
@@ -209,14 +209,14 @@ def score_many(model, sequences, starts=None, *, top=0, vocab_limit=None) -> lis
     for i, (array, start) in enumerate(zip(arrays, starts, strict=True)):
         start = _checks.integer(f"starts[{i}]", start, 1, len(array))
         name = f"sequences[{i}] without its last token"
-        _checks.length_fits(name, len(array) - 1, 0, model.config.block_size)
+        _checks.length_fits(name, len(array) - 1, 0, model.wpe.num_embeddings)
         pieces.append(Piece(array, start, f"sequences[{i}]", 0))
     return score_pieces(model, pieces, top, limit)
 
 
 def checked_columns(model, vocab_limit, top) -> tuple[int, int]:
     """Return how many ids count, and how many alternatives are wanted."""
-    limit = model.config.vocab_size
+    limit = model.wte.num_embeddings
     if vocab_limit is not None:
         limit = _checks.integer("vocab_limit", vocab_limit, 1, limit)
     return limit, _checks.integer("top", top, 0, limit)
@@ -240,7 +240,7 @@ def score_pieces(model, pieces: list[Piece], top: int, limit: int, progress=None
     n_targets = sum(len(piece.targets) for piece in pieces)
     plan = {"alternatives": n_targets * top * 12, "scores": n_targets * 36}
     host.require_memory("top", plan, "top, or the number of tokens")
-    for piece in pieces if limit < model.config.vocab_size else ():
+    for piece in pieces if limit < model.wte.num_embeddings else ():
         outside = np.flatnonzero(piece.targets >= limit)
         if len(outside):
             at = piece.start + int(outside[0])
@@ -337,7 +337,7 @@ def packed(items: list, rows: Callable[..., int]) -> Iterator[list]:
 def read_prefixes(model, prefixes: dict[int, NDArray[np.int64]]) -> dict[int, KVCache]:
     """Return a cache for each group that holds its beginning."""
     caches = {group: model.new_cache() for group in prefixes}
-    no_logits = np.empty((0, model.config.vocab_size), np.float32)
+    no_logits = np.empty((0, model.lm_head.out_features), np.float32)
     for batch in packed(list(prefixes), lambda group: len(prefixes[group])):
         ids = [prefixes[group] for group in batch]
         model.next_logits_many(ids, [caches[group] for group in batch], out=no_logits)
@@ -380,7 +380,7 @@ def score_batch(
 
 def token_logprobs(model, tokens, stride, vocab_limit) -> NDArray[np.float32]:
     """See `GPT.token_logprobs`."""
-    ids, flat = _checks.token_ids(tokens, model.config.vocab_size)
+    ids, flat = _checks.token_ids(tokens, model.wte.num_embeddings)
     if not flat:
         raise ValueError(f"tokens: expected one sequence [T], got shape {list(ids.shape)} (use score_many)")
     return score_windows(model, ids, stride=stride, vocab_limit=vocab_limit, names=["tokens"])[0].logprobs

@@ -64,7 +64,7 @@ class Counting:
     """A model that counts the rows it computes."""
 
     def __init__(self, model):
-        self.model, self.config, self.new_cache, self.passes = model, model.config, model.new_cache, []
+        self.model, self.lm_head, self.new_cache, self.passes = model, model.lm_head, model.new_cache, []
 
     def next_logits_many(self, sequences, caches=None, *, out=None):
         self.passes.append(sum(map(len, sequences)))

@@ -16,7 +16,7 @@ class Counting:
     """A model that counts the rows it computes, and those it gives logits of."""
 
     def __init__(self, model):
-        self.model, self.config, self.passes, self.wanted = model, model.config, [], 0
+        self.model, self.lm_head, self.passes, self.wanted = model, model.lm_head, [], 0
 
     def new_cache(self):
         return self.model.new_cache()
