@@ -68,7 +68,8 @@ class Sampling:
         Called with all ids so far (a read-only int64 array [T], prompt included) before each token. It
         returns what may come next: a mask of bool [vocab_size], a sequence of ids, or None for anything.
     vocab_limit : int, optional
-        Only ids below it, for a model with more rows than its tokenizer has tokens.
+        Only ids below it, for a model with more rows than its tokenizer has tokens: at most as many as the
+        model has.
     num_return_sequences : int
         Continuations of each prompt; the prompt is computed once. Also accepted as `n`. Of beam search, fewer
         where no more are allowed.
@@ -90,7 +91,7 @@ class Sampling:
         How many ids stay when the context slides. None: half of what it holds.
     logprobs : int, optional
         Log-probabilities are wanted, as the model gives them, before everything above: of the chosen token,
-        and of so many most likely ones besides. None: no.
+        and of so many most likely ones besides, at most as many as the model has. None: no.
     seed : int, optional
         From -2**63 to 2**64 - 1; of negative ones the last 64 bits count. None: one is drawn, and reported.
     n : int, optional

@@ -107,6 +107,10 @@ def require_fit(settings: list[Sampling], vocab_size: int, limit: int) -> None:
     """Raise ValueError if settings do not fit a model of so many ids and positions, or one another."""
     for chosen in {id(item): item for item in settings}.values():
         _checks.id_sequence("logit_bias", list(chosen.logit_bias or {}), vocab_size)
+        if chosen.vocab_limit is not None:
+            _checks.integer("vocab_limit", chosen.vocab_limit, 1, vocab_size)
+        if chosen.logprobs is not None:
+            _checks.integer("logprobs", chosen.logprobs, 0, vocab_size)
         if chosen.num_beams > 1:
             require_no_draw(chosen)
         if ids := stop_ids_of(chosen):

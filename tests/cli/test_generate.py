@@ -408,6 +408,9 @@ def test_weights_that_are_not_finite(tmp_path, run, build, assert_one_line):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
+        (["a", "--vocab-limit", 257], "prompt 1: vocab_limit: expected an integer from 1 to 256, got 257"),
+        (["a", "--logprobs", 257], "prompt 1: logprobs: expected an integer from 0 to 256, got 257"),
+        (["--file", "{tmp}/many"], "many: line 2: logprobs: expected an integer from 0 to 256, got 1000"),
     [
         (["--batch-size", "0"], "argument --batch-size: expected an integer >= 1, got '0'"),
         (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
@@ -419,3 +422,4 @@ def test_bad_arguments(folder, arguments, message, capsys):
         cli.main(["generate", str(folder), "a", *arguments])
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
+        "many": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"logprobs": 1000}}\n',

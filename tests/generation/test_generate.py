@@ -412,6 +412,38 @@ def test_load_20_stop_ids_are_ids_of_the_model(model):
         model.generate([[1, 61]], max_new_tokens=1)
 
 
+@pytest.mark.parametrize("many", [62, 10**6, 2**70])
+def test_no_more_than_the_model_has(model, many):
+    """Of ids that exist and of alternatives, as in scoring; `top_k` takes all that there are."""
+    limit = f"^vocab_limit: expected an integer from 1 to 61, got {many}"
+    for given in (
+        {"vocab_limit": many},
+        {"vocab_limit": [61, many]},
+        {"vocab_limit": many, "num_beams": 2},
+        {"sampling": Sampling(vocab_limit=many)},
+    ):
+        with pytest.raises(ValueError, match=limit):
+            model.generate([[1], [2]], max_new_tokens=1, **given)
+    for given in ({"logprobs": many}, {"logprobs": [None, many]}, {"sampling": Sampling(logprobs=many)}):
+        with pytest.raises(ValueError, match=f"^logprobs: expected an integer from 0 to 61, got {many}"):
+            model.generate([[1], [2]], max_new_tokens=1, **given)
+    given = {"max_new_tokens": 3, "seed": 1, "details": True}
+    result = model.generate([[1]], top_k=many, vocab_limit=61, logprobs=61, **given)[0]
+    assert [len(top) for top in result.top_logprobs] == [61] * 3
+    assert result.tokens.tolist() == model.generate([[1]], **given)[0].tokens.tolist()
+
+
+@pytest.mark.parametrize("prompt", [[3, 7, 4], [7, 4], [7, 7, 4], [4, 7]])
+def test_stop_ids_in_the_prompt_do_not_end_it(model, prompt):
+    """Only what comes counts: wherever in the prompt one stands."""
+    given = {"max_new_tokens": 3, "stop_ids": [7], "details": True}
+    for more in ({}, {"n": 2}, {"num_beams": 2}, {"cache": model.prefill([7, 1])}):
+        for result in model.generate([prompt], constrain=lambda ids: [5], **given, **more):
+            assert (result.tokens.tolist(), result.finish_reason) == ([5] * 3, "length")
+    result = model.generate([prompt], constrain=lambda ids: [5 if len(ids) == len(prompt) else 7], **given)[0]
+    assert (result.tokens.tolist(), result.finish_reason, result.stop) == ([5, 7], "stop_id", 7)
+
+
 def test_load_06_ids_beyond_a_limit_do_not_come(build):
     """A padded vocabulary: the likeliest id has no token; with a limit it never comes."""
     model = build(64, 20, 5, 2, 40)

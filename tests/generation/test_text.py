@@ -357,3 +357,8 @@ def test_errors_name_the_argument(lm):
         lm.generate("x", temperature=[1.0, 2.0], max_new_tokens=1)
     with pytest.raises(ValueError, match=r"^stop_ids: id 256 at \[0\]"):
         lm.stream("x", stop_ids=[256], max_new_tokens=1)
+    for call in (lm.generate, lm.stream):
+        with pytest.raises(ValueError, match=r"^vocab_limit: expected an integer from 1 to 256, got 257"):
+            call("x", vocab_limit=257, max_new_tokens=1)
+        with pytest.raises(ValueError, match=r"^logprobs: expected an integer from 0 to 256, got 257"):
+            call("x", logprobs=257, max_new_tokens=1)
