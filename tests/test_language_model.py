@@ -2,6 +2,8 @@
 """A model and its tokenizer: what is loaded from where, which pairs fit, and which tokens come next."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ import gpt2cy
 from gpt2cy import tokenizer
 from gpt2cy.tokenizer import ByteTokenizer, Tokenizer
 from gpt2cy.tokenizer.added import AddedToken
+
+sys.path.append(str(Path(__file__).parent / "generation"))
+from greedy import EOS, VOCAB_SIZE, GreedyTokenizer
 
 VOCAB = {"h": 0, "e": 1, "l": 2, "o": 3, "Ġ": 4, "he": 5, "ll": 6, "<|endoftext|>": 7}
 BYTES = (256, 12, 2, 2, 16)
@@ -181,6 +186,28 @@ def test_an_empty_prompt_begins_a_document(build):
     assert lm.next_tokens("", 5) == lm.next_tokens("<end>", 5, allow_special=True)
     expected = probabilities(lm.model([5])[-1][[0, 1, 2, 4, 5]])
     assert lm.next_tokens("", 1)[0].probability == pytest.approx(expected.max(), rel=1e-5)
+
+
+def test_special_tokens_are_plain_text_unless_asked_for(build):
+    lm = gpt2cy.LanguageModel(build(VOCAB_SIZE, *BYTES[1:]), GreedyTokenizer())
+    text = "<|endoftext|>"
+    assert lm.encode(text) == list(text.encode())
+    assert lm.encode(text, allow_special=True) == [EOS]
+    for given, ids in (({}, list(text.encode())), ({"allow_special": True}, [EOS])):
+        expected = probabilities(lm.model(ids)[-1])
+        found = lm.next_tokens(text, 1, **given)[0]
+        assert found.id == expected.argmax()
+        assert found.probability == pytest.approx(expected.max(), rel=1e-5)
+
+
+@pytest.mark.parametrize("text", ["a", "a ", "a  ", " a", "a\n", "a\t\n ", " "])
+def test_spaces_are_kept(lm, text):
+    """Those of the end too."""
+    assert lm.encode(text) == list(text.encode())
+    expected = probabilities(lm.model(list(text.encode()))[-1])
+    found = lm.next_tokens(text, 256)
+    assert [token.id for token in found] == list(np.argsort(-expected, kind="stable"))
+    np.testing.assert_allclose([token.probability for token in found], np.sort(expected)[::-1], rtol=1e-5)
 
 
 def test_an_empty_prompt_without_eos(lm):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+import gpt2cy
 from gpt2cy import cli
 from gpt2cy.generation import generate
 
@@ -105,6 +106,60 @@ def test_every_option_reaches_the_model(folder, lm, run):
 def test_stdin(folder, run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"To be")))
     assert run("generate", folder, "-", *SHORT)[1] == run("generate", folder, "To be", *SHORT)[1]
+
+
+SPACED = ["To be ", "To be  ", "To be\n", " \t", " To be"]
+
+
+@pytest.mark.parametrize("prompt", SPACED)
+def test_spaces_of_a_prompt_are_kept(folder, lm, run, monkeypatch, prompt):
+    """Those at its end too, also from stdin."""
+    ids = lm.model.generate([list(prompt.encode())], max_new_tokens=8, seed=7)[0]
+    expected = lm.decode(ids) + "\n"
+    assert run("generate", folder, prompt, *SHORT, "--quiet") == (0, expected, "")
+    assert run("generate", folder, prompt, *SHORT, "--quiet", "--echo")[1] == prompt + expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode())))
+    assert run("generate", folder, "-", *SHORT, "--quiet")[1] == expected
+
+
+def test_spaces_of_json_lines_are_kept(folder, lm, tmp_path, run, write_lines, read_lines):
+    path = write_lines(tmp_path / "in.jsonl", [{"prompt": prompt} for prompt in SPACED])
+    found = read_lines(run("generate", folder, "--file", path, *SHORT)[1])
+    assert [record["prompt"] for record in found] == SPACED
+    ids = lm.model.generate([list(prompt.encode()) for prompt in SPACED], max_new_tokens=8, seed=7)
+    assert [record["completions"][0]["tokens"] for record in found] == [one.tolist() for one in ids]
+
+
+@pytest.fixture(scope="module")
+def special_folder(build, tmp_path_factory):
+    """A saved model whose tokenizer has letters and an end of text."""
+    pytest.importorskip("tokenizers")
+    target = tmp_path_factory.mktemp("special")
+    vocab = {chr(code): i for i, code in enumerate(range(33, 127))} | {"<|endoftext|>": 94}
+    build(95, 32, 2, 2, 64, tie_weights=True, lm_head_bias=False, scale=8.0).save_pretrained(target)
+    (target / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (target / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    return target
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_special_tokens_are_plain_text_unless_asked_for(
+    special_folder, tmp_path, run, write_lines, read_lines, special
+):
+    """A prompt from elsewhere cannot end a document, as an argument or in a file."""
+    lm, prompt = gpt2cy.load(special_folder), "a<|endoftext|>"
+    ids = [[64, 94], [ord(letter) - 33 for letter in prompt]]
+    both = lm.model.generate(ids, max_new_tokens=8, seed=[7, 7])
+    assert both[0].tolist() != both[1].tolist()
+    ids = ids[not special]
+    expected = lm.model.generate([ids, ids], max_new_tokens=8, seed=7, stop_ids=[94], details=True)
+    options = [*SHORT, "--quiet", *["--allow-special"] * special]
+    shown = expected[0].tokens[: -1 if expected[0].finish_reason == "stop_id" else None]
+    assert run("generate", special_folder, prompt, *options)[1] == lm.decode(shown) + "\n"
+    path = write_lines(tmp_path / "in.jsonl", [{"prompt": prompt}] * 2)
+    found = read_lines(run("generate", special_folder, "--file", path, *options)[1])
+    tokens = [record["completions"][0]["tokens"] for record in found]
+    assert tokens == [result.tokens.tolist() for result in expected]
 
 
 def test_stop_strings_do_not_come_out(folder, lm, run):
@@ -353,6 +408,9 @@ def test_in_a_process(folder, lm, start):
         (["a", "--top-p", 1.5], "top_p: "),
         (["a", "--stop", ""], "stop[0]: "),
         (["a", "--stop-ids", 256], "prompt 1: stop_ids: "),
+        (["a", "--vocab-limit", 257], "prompt 1: vocab_limit: expected an integer from 1 to 256, got 257"),
+        (["a", "--logprobs", 257], "prompt 1: logprobs: expected an integer from 0 to 256, got 257"),
+        (["--file", "{tmp}/many"], "many: line 2: logprobs: expected an integer from 0 to 256, got 1000"),
         (["--file", "{tmp}/missing"], "missing"),
         (["--file", "{tmp}"], "directory"),
         (["--file", "{tmp}/bad"], "bad: line 2: expected a JSON object"),
@@ -380,6 +438,7 @@ def test_errors_are_one_line(folder, tmp_path, run, assert_one_line, counted, ar
         "bias": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"logit_bias": {"256": 1}}}\n',
         "key": '{"prompt": "a", "sampling": {"logit_bias": {"x": 1}}}\n',
         "beams": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"num_beams": 2, "top_p": 0.5}}\n',
+        "many": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"logprobs": 1000}}\n',
         "deep": "[" * 100_000,
         "long": '{"prompt": "a"}\n' + json.dumps({"prompt": "x" * 65}),
     }.items():
@@ -408,9 +467,6 @@ def test_weights_that_are_not_finite(tmp_path, run, build, assert_one_line):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-        (["a", "--vocab-limit", 257], "prompt 1: vocab_limit: expected an integer from 1 to 256, got 257"),
-        (["a", "--logprobs", 257], "prompt 1: logprobs: expected an integer from 0 to 256, got 257"),
-        (["--file", "{tmp}/many"], "many: line 2: logprobs: expected an integer from 0 to 256, got 1000"),
     [
         (["--batch-size", "0"], "argument --batch-size: expected an integer >= 1, got '0'"),
         (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
@@ -422,4 +478,3 @@ def test_bad_arguments(folder, arguments, message, capsys):
         cli.main(["generate", str(folder), "a", *arguments])
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
-        "many": '{"prompt": "a"}\n{"prompt": "a", "sampling": {"logprobs": 1000}}\n',

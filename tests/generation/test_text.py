@@ -190,6 +190,40 @@ def test_tok_06_spaces_are_kept(lm):
         assert result.tokens.tolist() == direct.tolist()
 
 
+def test_special_tokens_are_plain_text_unless_asked_for(gpt2_lm):
+    """A text from elsewhere cannot end a document: its <|endoftext|> is so many letters."""
+    given = {"max_new_tokens": 6, "seed": 3}
+    text = "Hi<|endoftext|>"
+    for options in ({}, {"allow_special": True}):
+        ids = gpt2_lm.tokenizer.encode(text, **options)
+        assert (50256 in ids) == bool(options)
+        expected = gpt2_lm.model.generate([ids], stop_ids=[50256], **given)[0].tolist()
+        for found in (
+            gpt2_lm.generate(text, **options, **given),
+            gpt2_lm.generate([text], **options, **given)[0],
+        ):
+            assert found.tokens.tolist() == expected
+        stream = gpt2_lm.stream(text, **options, **given)
+        assert "".join(stream) == stream.result.text
+        assert stream.result.tokens.tolist() == expected
+
+
+def test_an_end_of_text_in_the_prompt_does_not_end_it(words):
+    """Wherever it stands there; ids that come count, and no others."""
+    for text in ("<end>a", "a<end>b", "a<end>", "<end><end>"):
+        for given in ({}, {"num_beams": 2}):
+            result = words.generate(
+                text, allow_special=True, max_new_tokens=3, constrain=lambda ids: [8], **given
+            )
+            assert (result.tokens.tolist(), result.finish_reason) == ([8] * 3, "length")
+        answers = iter(([8], [END]))
+        stream = words.stream(
+            text, allow_special=True, max_new_tokens=3, constrain=lambda ids, answers=answers: next(answers)
+        )
+        assert "".join(stream) == "a"
+        assert (stream.result.tokens.tolist(), stream.result.stop) == ([8, END], END)
+
+
 # ---- the same text whichever way -------------------------------------------------------------------------
 
 
