@@ -69,6 +69,7 @@ cdef int count() noexcept nogil:
 cdef void join_team(Team *team) noexcept nogil:
     """Take the team for one call if it is free, else compute alone."""
     global ever_used, alone, process
+    cdef int n
     if getpid() != process:
         process = getpid()
         alone = 1
@@ -77,9 +78,10 @@ cdef void join_team(Team *team) noexcept nogil:
     team.owned = 0
     team.region = NULL
     team.worker = 0
-    if not alone and count() > 1 and g2_write_enter(&in_use):
+    n = 1 if alone else count()
+    if n > 1 and g2_write_enter(&in_use):
         team.owned = 1
-        team.n_threads = count()
+        team.n_threads = n
         ever_used = 1
 
 
