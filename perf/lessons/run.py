@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +28,10 @@ import numpy as np
 from gpt2cy.kernels import dispatch, raw, threads
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+import csrc
 import harness
 
 HERE = Path(__file__).resolve().parent
-CSRC = HERE.parents[1] / "gpt2cy/csrc"
 FLOATS = ctypes.POINTER(ctypes.c_float)
 SEVERAL_THREADS = ("threads", "apart", "epilogue")
 WITH_GELU = ("apart", "epilogue")
@@ -77,27 +76,14 @@ def padded(array, after):
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), np.float32)])
 
 
-def settings():
-    """(machine, settings) of the package's own build: gpt2cy/csrc/build.toml."""
-    machine = "aarch64" if os.uname().machine in ("aarch64", "arm64") else "x86_64"
-    return machine, tomllib.loads((CSRC / "build.toml").read_text())
-
-
 def build(isa, folder, compiler="cc", optimisation=("-O3",)):
     """Compile all lessons for an instruction set; return the library, with every lesson as a function."""
-    machine, kept = settings()
     stub = f"isa_{isa}.c"
     shape = [
         f"-D{name}={value or 1}"
-        for name, value in re.findall(r"^#define (\w+) ?(.*)$", (CSRC / stub).read_text(), re.MULTILINE)
+        for name, value in re.findall(r"^#define (\w+) ?(.*)$", (csrc.CSRC / stub).read_text(), re.MULTILINE)
     ]
-    options = [
-        *kept["flags"],
-        *kept["baseline"][machine],
-        *kept[machine][stub],
-        *kept["warnings"],
-        *optimisation,
-    ]
+    options = [*csrc.flags(), *csrc.kernels()[stub], *csrc.SETTINGS["warnings"], *optimisation]
     options.remove("-fvisibility=hidden")
     sources = [*sorted(HERE.glob("*.c")), *sorted(HERE.glob("*/[0-9]*.c"))]
     library = Path(folder) / f"lessons_{isa}.so"
@@ -109,7 +95,7 @@ def build(isa, folder, compiler="cc", optimisation=("-O3",)):
             "-fopenmp",
             "-fPIC",
             "-shared",
-            f"-I{CSRC}",
+            f"-I{csrc.CSRC}",
             *sources,
             "-o",
             library,
@@ -249,7 +235,7 @@ class Limits:
 
     def __init__(self, library, isa, memory):
         self.library, self.memory = library, memory
-        text = (CSRC / f"isa_{isa}.c").read_text()
+        text = (csrc.CSRC / f"isa_{isa}.c").read_text()
         lanes, rows, width = (
             int(re.search(rf"define {name} (\d+)", text)[1])
             for name in ("G2_VL", "G2_TILE_ROWS", "G2_TILE_WIDTH")

@@ -12,21 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpt2cy.config import GPTConfig
+from gpt2cy.weights.names import GGUF_BLOCK_LAYERS, GGUF_LAYERS
 from gpt2cy.weights.writers.tensors import Tensor, require, tensors
 
 ARCHITECTURE = "gpt2"
-NAMES = {
-    "wte": "token_embd",
-    "wpe": "position_embd",
-    "ln_1": "attn_norm",
-    "attn.c_attn": "attn_qkv",
-    "attn.c_proj": "attn_output",
-    "ln_2": "ffn_norm",
-    "mlp.c_fc": "ffn_up",
-    "mlp.c_proj": "ffn_down",
-    "ln_f": "output_norm",
-    "lm_head": "output",
-}
+NAMES = {ours: theirs for theirs, ours in (GGUF_LAYERS | GGUF_BLOCK_LAYERS).items()}
 
 
 def check(config: GPTConfig, parameters: Mapping[str, NDArray]) -> None:

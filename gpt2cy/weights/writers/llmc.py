@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpt2cy.config import GPTConfig
+from gpt2cy.weights.readers.llmc import HEADER, MAGIC
 from gpt2cy.weights.writers.tensors import Tensor, require, tensors
 
-MAGIC = 20240326
-FLOAT32 = 3
+FLOAT32 = 3  # version
 VOCABULARY_MULTIPLE = 128
 
 
@@ -40,7 +40,7 @@ def check(config: GPTConfig, parameters: Mapping[str, NDArray]) -> None:
 def write(config: GPTConfig, parameters: Mapping[str, NDArray], path: str) -> None:
     """Write a model to a file; see `gpt2cy.weights.writers.save`."""
     padded = -(-config.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    header = np.zeros(256, "<i4")
+    header = np.zeros(HEADER // 4, "<i4")
     header[:8] = (
         MAGIC,
         FLOAT32,
