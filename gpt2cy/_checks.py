@@ -24,6 +24,7 @@ _INT64 = np.dtype(np.int64)
 _UINT64 = np.dtype(np.uint64)
 _FLOAT32 = np.dtype(np.float32)
 _OBJECT = np.dtype(object)
+_ARRAY_LIKE = ("__len__", "__array__", "__index__")
 _SMALLEST_NORMAL = 2.0**-126
 _LARGEST = (2.0 - 2.0**-23) * 2.0**127
 _TOKENS_RAGGED = "expected ids of shape [T] or [B, T], got sequences of different lengths (use forward_many)"
@@ -234,23 +235,51 @@ def cache_sizes(name: str, cache, n_layers: int, n_heads: int, n_embd: int) -> N
 
 def token_ids(tokens, vocab_size: int, name: str = "tokens") -> tuple[np.ndarray, bool]:
     """Return a private C-contiguous int64 copy [B, T], and whether the input was one sequence [T]."""
-    array = _integers(name, tokens, _TOKENS_RAGGED)
-    if array.ndim != 2 and array.ndim != 1:
-        raise ValueError(f"{name}: expected ids of shape [T] or [B, T], got shape {_shape(array.shape)}")
-    if array.size == 0:
-        raise ValueError(f"{name}: expected at least one token, got shape {_shape(array.shape)}")
-    array = _inside(name, array, vocab_size, "vocabulary")
+    array = token_copy(name, token_array(name, tokens), vocab_size)
     if array.ndim == 1:
         return array.reshape(1, -1), True
     return array, False
 
 
+def token_copy(name: str, array: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Return the private int64 copy of what `token_array` found, of the same shape."""
+    return _inside(name, _copy(name, array, _TOKENS_RAGGED), vocab_size, "vocabulary")
+
+
+def token_array(name: str, tokens) -> np.ndarray:
+    """Return what `token_copy` copies: an array [T] or [B, T], not empty, whose shape is nobody else's.
+
+    What its shape rules out needs no copy: a view that repeats one id may be larger than all memory.
+    """
+    array = _uncopied(name, tokens, _TOKENS_RAGGED)
+    if array.ndim != 2 and array.ndim != 1:
+        raise ValueError(f"{name}: expected ids of shape [T] or [B, T], got shape {_shape(array.shape)}")
+    if array.size == 0:
+        raise ValueError(f"{name}: expected at least one token, got shape {_shape(array.shape)}")
+    return array
+
+
 def token_sequences(sequences, vocab_size: int, name: str = "sequences") -> list[np.ndarray]:
     """Return a private int64 copy [T_i] of each of a list of id sequences of any lengths >= 1."""
+    return sequence_copies(name, sequence_arrays(name, sequences), vocab_size)
+
+
+def sequence_copies(name: str, arrays: list[np.ndarray], vocab_size: int) -> list[np.ndarray]:
+    """Return the private int64 copies of what `sequence_arrays` found."""
+    copies = []
+    for i, array in enumerate(arrays):
+        item_name = f"{name}[{i}]"
+        copies.append(_inside(item_name, _copy(item_name, array, _RAGGED), vocab_size, "vocabulary"))
+    return copies
+
+
+def sequence_arrays(name: str, sequences) -> list[np.ndarray]:
+    """Return what `sequence_copies` copies: arrays [T_i], none empty, whose shapes are nobody else's."""
     if _is_list(sequences):
         items = list(sequences)
     else:
         _refuse_text(name, sequences, "a list of token id sequences")
+        _refuse_mask(name, sequences)
         array = np.asarray(sequences)
         if array.ndim == 0:
             raise TypeError(f"{name}: expected a list of token id sequences, got {_given(sequences)}")
@@ -261,16 +290,16 @@ def token_sequences(sequences, vocab_size: int, name: str = "sequences") -> list
         items = list(array)
     if not items:
         raise ValueError(f"{name}: expected at least one sequence, got none")
-    copies = []
+    arrays = []
     for i, item in enumerate(items):
         item_name = f"{name}[{i}]"
-        array = _integers(item_name, item, _RAGGED)
+        array = _uncopied(item_name, item, _RAGGED)
         if array.ndim != 1:
             raise ValueError(f"{item_name}: expected ids of shape [T], got shape {_shape(array.shape)}")
         if array.size == 0:
             raise ValueError(f"{item_name}: expected at least one token, got shape [0]")
-        copies.append(_inside(item_name, array, vocab_size, "vocabulary"))
-    return copies
+        arrays.append(array)
+    return arrays
 
 
 def ragged(tokens) -> bool:
@@ -296,10 +325,35 @@ def id_sequence(name: str, value, vocab_size: int) -> list[int]:
     return _inside(name, array, vocab_size, "vocabulary").tolist() if array.size else []
 
 
+def past_ids(name: str, value) -> np.ndarray:
+    """Return a private int64 copy of the ids [T] that a cache holds: those of a vocabulary of any size."""
+    array = _integers(name, value, _RAGGED)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected ids of shape [T], got shape {_shape(array.shape)}")
+    return _inside(name, array, MAX_BYTES, "largest vocabulary") if array.size else array
+
+
 def _integers(name, value, ragged):
     """Return a private copy of the value: int64, uint64 when its dtype is that, or Python ints as objects."""
+    return _copy(name, _uncopied(name, value, ragged), ragged)
+
+
+def _uncopied(name, value, ragged):
+    """Return an array of integers or objects that may not be copied yet, but whose shape is nobody else's.
+
+    Objects of a shape that ids do not have are looked at here: what they are says more than the shape.
+    """
     _refuse_mask(name, value)
-    array = value if isinstance(value, np.ndarray) else _id_array(name, value, ragged)
+    array = np.asarray(value).view() if isinstance(value, np.ndarray) else _id_array(name, value, ragged)
+    if array.dtype.kind not in "iuO" and array.size:
+        raise TypeError(f"{name}: expected integer ids, got dtype {array.dtype}")
+    if array.dtype.kind == "O" and array.ndim not in (1, 2):
+        _integer_objects(name, array, ragged)
+    return array
+
+
+def _copy(name, array, ragged):
+    """Return a private copy of what `_uncopied` gave, of the kinds that `_integers` says."""
     kind = array.dtype.kind
     if kind == "i":
         return np.array(array, dtype=_INT64, order="C")
@@ -307,9 +361,7 @@ def _integers(name, value, ragged):
         return np.array(array, dtype=_UINT64, order="C")
     if array.size == 0:
         return np.empty(array.shape, dtype=_INT64)
-    if kind == "O":
-        return _integer_objects(name, array, ragged)
-    raise TypeError(f"{name}: expected integer ids, got dtype {array.dtype}")
+    return _integer_objects(name, array, ragged)
 
 
 def _id_array(name, value, ragged):
@@ -321,14 +373,26 @@ def _id_array(name, value, ragged):
     """
     _refuse_text(name, value, "integer ids")
     if not _is_list(value):
-        return np.asarray(value)
+        return np.asarray(value).view()
+    array = _list_array(name, value, None, "integer ids", int, ragged)
+    if array.dtype.kind not in "iu":
+        _refuse_masks(name, value, array.ndim)
+    elif not _holds_bool(name, value):
+        return array
+    return _list_array(name, value, _OBJECT, "integer ids", int, ragged)
+
+
+def _list_array(name, value, dtype, expected, number, ragged):
+    """Return the array that NumPy makes of a list of `expected`, of which each is a `number` of Python's."""
     try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iu" or _holds_bool(value):
-            array = np.asarray(value, dtype=_OBJECT)
+        return np.asarray(value, dtype=dtype)
+    except np.ma.MaskError:
+        raise ValueError(_masked(name)) from None
     except ValueError as error:
+        for i, item in enumerate(value):
+            if not isinstance(item, number) and not any(hasattr(item, known) for known in _ARRAY_LIKE):
+                raise TypeError(f"{name}: expected {expected}, got {_given(item)} at [{i}]") from None
         raise ValueError(f"{name}: {ragged}") from error
-    return array
 
 
 def _is_list(value):
@@ -347,7 +411,8 @@ def _refuse_text(name, value, expected):
         raise TypeError(f"{name}: expected {expected}, got {_given(value)}")
 
 
-def _holds_bool(values):
+def _holds_bool(name, values):
+    """Whether a list has a bool in it; masked elements are refused on the way."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return False
@@ -355,10 +420,12 @@ def _holds_bool(values):
         return True
     for value in values:
         if _is_list(value):
-            if _holds_bool(value):
+            if _holds_bool(name, value):
                 return True
-        elif isinstance(value, np.ndarray) and value.dtype.kind == "b":
-            return True
+        elif isinstance(value, np.ndarray):
+            _refuse_mask(name, value)
+            if value.dtype.kind == "b":
+                return True
     return False
 
 
@@ -367,6 +434,7 @@ def _integer_objects(name, array, ragged):
     for position, value in np.ndenumerate(array):
         if _is_list(value) or (isinstance(value, np.ndarray) and value.ndim):
             raise ValueError(f"{name}: {ragged}")
+        _refuse_mask(name, value)
         number = _index(value)
         if number is None:
             where = f" at {_shape(position)}" if position else ""
@@ -463,8 +531,14 @@ def output(name: str, value, shape: tuple[int, ...], fewer: bool = False) -> Non
 
 
 def apart(name: str, value, other_name: str, other) -> None:
-    """Raise if what is written to one array would be seen in the other."""
-    if isinstance(other, np.ndarray) and np.may_share_memory(value, other):
+    """Raise if what is written to an array would be seen in ids: in an array, a view, or a list of them."""
+    if isinstance(other, np.ndarray) and other.dtype == _OBJECT:
+        other = other.tolist()
+    if not isinstance(other, np.ndarray) and _is_list(other):
+        if set(map(type, other)) != {int}:
+            for item in other:
+                apart(name, value, other_name, item)
+    elif not isinstance(other, (int, np.generic)) and np.may_share_memory(value, np.asarray(other)):
         raise ValueError(
             f"{name}: expected an array of its own, got one that shares memory with {other_name}"
         )
@@ -477,17 +551,32 @@ def _refuse_mask(name, value):
         and type(value) is not np.ndarray
         and np.any(getattr(value, "mask", False))
     ):
-        raise ValueError(f"{name}: expected an array without masked elements, got a masked array")
+        raise ValueError(_masked(name))
+
+
+def _refuse_masks(name, values, depth):
+    """The same of what a list holds, as many lists deep as it has dimensions."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            _refuse_mask(name, value)
+        elif depth > 1 and _is_list(value):
+            _refuse_masks(name, value, depth - 1)
+
+
+def _masked(name):
+    return f"{name}: expected an array without masked elements, got a masked array"
 
 
 def _array(name, value):
     _refuse_mask(name, value)
     if not _is_list(value):
         return np.asarray(value)
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: {_RAGGED}") from error
+    array = _list_array(name, value, None, "real numbers", (int, float), _RAGGED)
+    # Looking at each number would take as long as NumPy takes to read it; one that is masked has become NaN.
+    has_nan = array.dtype.kind == "f" and np.isnan(array).any()
+    if has_nan or array.ndim > 1:
+        _refuse_masks(name, value, array.ndim if has_nan else array.ndim - 1)
+    return array
 
 
 def _float32(name, array):

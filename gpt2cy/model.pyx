@@ -12,6 +12,7 @@ from gpt2cy.cache cimport KVCache
 from gpt2cy.layers.tap cimport Observer
 
 from gpt2cy import _checks
+from gpt2cy.kernels import host
 from gpt2cy.layers.pickling import plain, reduced
 from gpt2cy.layers.tap import EDITS as _EDITS
 
@@ -182,8 +183,8 @@ cdef class GPT(Transformer):
         sequences, caches
             As `forward_many` takes them.
         out : ndarray of float32, [m, vocab_size], optional
-            Where to put the logits: C-contiguous. With m < n only the first m sequences have logits computed, and
-            the others are just read into their caches.
+            Where to put the logits: C-contiguous, no memory of the sequences. With m < n only the first m sequences
+            have logits computed, and the others are just read into their caches.
 
         Returns
         -------
@@ -267,10 +268,11 @@ cdef class GPT(Transformer):
         >>> [list(new) for new in after] == [list(new) for new in whole]
         True
         """
-        ids, flat = _checks.token_ids(prompt, self.wte.num_embeddings, "prompt")
-        if not flat:
+        ids = _checks.token_array("prompt", prompt)
+        if ids.ndim != 1:
             raise ValueError(f"prompt: expected ids of shape [T], got shape {list(ids.shape)}")
-        _checks.length_fits("prompt", ids.shape[1], 0, self.wpe.num_embeddings)
+        _checks.length_fits("prompt", ids.size, 0, self.wpe.num_embeddings)
+        ids, _ = _checks.token_ids(ids, self.wte.num_embeddings, "prompt")
         cache = self.new_cache()
         self.next_logits_many(ids, [cache], out=np.empty((0, self.wte.num_embeddings), np.float32))
         return cache
@@ -364,7 +366,7 @@ cdef class GPT(Transformer):
         (4,)
         """
         from gpt2cy.generation import scoring
-        return scoring.token_logprobs(self, tokens, stride, vocab_limit)
+        return scoring.token_logprobs(self, self.held_ids(tokens), stride, vocab_limit)
 
     def perplexity(self, tokens, *, stride=None, vocab_limit=None):
         """exp of the mean of -`token_logprobs`: of how many equally likely tokens each is one, on average.
@@ -384,7 +386,13 @@ cdef class GPT(Transformer):
         True
         """
         from gpt2cy.generation import scoring
-        return scoring.perplexity(self, tokens, stride, vocab_limit)
+        return scoring.perplexity(self, self.held_ids(tokens), stride, vocab_limit)
+
+    cdef held_ids(self, tokens):
+        """The argument `tokens` as an array that is not copied yet; MemoryError where not even the copies fit."""
+        array = _checks.token_array("tokens", tokens)
+        host.require_memory("tokens", {"ids": 16 * array.size}, "the number of tokens")
+        return array
 
     def score_many(self, sequences, starts=None, *, top=0, vocab_limit=None):
         """Log probabilities, entropies, ranks and alternatives of tokens of several sequences.
@@ -625,7 +633,7 @@ cdef class GPT(Transformer):
         >>> import gpt2cy
         >>> gpt2cy.GPT.from_pretrained("no/such/folder")
         Traceback (most recent call last):
-        FileNotFoundError: source: no file or folder no/such/folder, and no id of a model either
+        FileNotFoundError: source: no file or folder 'no/such/folder', and no id of a model either
         """
         from gpt2cy import weights   # the one door to files, opened when it is asked for
         cdef GPT model

@@ -25,9 +25,14 @@ cdef class Transformer:
     cdef batch_logits(self, tokens, cache, bint last_only, Observer observer, out=*)
     cdef ragged_logits(self, str name, sequences, caches, Observer observer)
     cdef next_ragged_logits(self, sequences, caches, out)
-    cdef tuple ragged(self, str name, sequences, caches)
+    cdef tuple ragged(self, str name, sequences, caches, int logits)
+    cdef bytes copied(self, str name, ids)
     cdef int check_cache(self, cache, str name) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
+    cdef int require_sequences(self, str name, list lengths, Py_ssize_t times, int logits) except -1
+    cdef int require_shape(self, str name, Py_ssize_t batch, Py_ssize_t n, Py_ssize_t blocks,
+                           Py_ssize_t n_out) except -1
+    cdef int require_plan(self, str name, dict plan) except -1
     cdef new_array(self, tuple shape)
     cdef Observer observed(self, bint check_finite=*)
     cdef int call(self, bytes ids, list lengths, list caches, str many, Py_ssize_t last_rows, out, list outs,

@@ -27,7 +27,9 @@ from gpt2cy.kernels.table cimport G2_LINEAR
 from gpt2cy.kernels.threads cimport Team
 from gpt2cy.layers.block cimport Block
 from gpt2cy.layers.tap cimport EMBED, LN_F, LOGITS, Tap, apart, show
-from gpt2cy.workspace cimport batch_nbytes, begin_call, gather_last, keep_last, residual_nbytes
+from gpt2cy.workspace cimport (
+    batch_nbytes, begin_call, blocks_for, gather_last, keep_last, residual_nbytes, shape_nbytes
+)
 
 from gpt2cy import _checks
 from gpt2cy.config import LESS_WEIGHTS as _LESS_WEIGHTS
@@ -36,7 +38,12 @@ from gpt2cy.kernels import host
 
 cdef enum:
     KEPT_FROM = 32 << 20   # bytes of logits whose memory is kept; that of smaller ones glibc, at least, keeps by itself
+    PLAIN_MOST = 1 << 16   # ids that are copied before their memory is asked for
+    NO_LOGITS = 0          # of a ragged call: of no row,
+    LAST_LOGITS = 1        # ... of the last one of each sequence,
+    ALL_LOGITS = 2         # ... or of all
 
+cdef Py_ssize_t MOST_LOGITS = <Py_ssize_t>1 << 60   # whose bytes can be counted
 cdef object ndarray = np.ndarray, empty = np.empty
 cdef object INT64 = np.dtype(np.int64), FLOAT32 = np.dtype(np.float32)
 
@@ -58,7 +65,7 @@ cdef bytes plain_ids(tokens, Py_ssize_t vocab, Py_ssize_t most, Py_ssize_t *batc
     flat[0] = len(shape) == 1
     batch[0] = 1 if flat[0] else shape[0]
     length[0] = shape[len(shape) - 1]
-    if length[0] > most:
+    if length[0] > most or batch[0] * length[0] > PLAIN_MOST:   # as NumPy sees to, the product does not overflow
         return None
     ids = tokens.tobytes()
     n = len(ids) // <Py_ssize_t>sizeof(int64_t)
@@ -141,9 +148,10 @@ cdef class Transformer:
         cdef size_t nbytes
         cdef bytes ids = plain_ids(tokens, self.wte.num_embeddings, self.wpe.num_embeddings, &batch, &length, &flat)
         if ids is None:
-            array, flat = _checks.token_ids(tokens, self.wte.num_embeddings)
-            batch, length = array.shape
-            ids = array.tobytes()
+            array = _checks.token_array("tokens", tokens)
+            flat = array.ndim == 1
+            length = array.shape[array.ndim - 1]
+            batch = array.size // length
         if length > self.wpe.num_embeddings:
             _checks.length_fits("tokens", length, 0, self.wpe.num_embeddings)
         if cache is not None:
@@ -152,7 +160,6 @@ cdef class Transformer:
                 raise ValueError(f"cache: expected one slot a row, so a batch_size of {batch}, got "
                                  f"{(<KVCache>cache).batch_size}")
             caches = [cache]
-        lengths = [length] * batch
         n_out = batch if last_only else batch * length
         if last_only:
             shape = (vocab,)
@@ -164,10 +171,17 @@ cdef class Transformer:
             _checks.output("out", out, shape)
             _checks.apart("out", out, "tokens", tokens)
         nbytes = <size_t>n_out * <size_t>vocab * sizeof(float)
-        kept = wanted and KEPT_FROM <= nbytes <= self.arena.nbytes
+        kept = wanted and KEPT_FROM <= nbytes <= self.arena.nbytes and n_out < MOST_LOGITS // vocab
         if kept:
             memory = spare_result(self.results, nbytes)
-        self.require_memory("tokens", lengths, caches, n_out if wanted and memory is None else 0, observer)
+        if not wanted or memory is not None:
+            n_out = 0
+        if caches is None and batch * length > PLAIN_MOST:
+            self.require_shape("tokens", batch, batch * length, batch * blocks_for(length), n_out)
+        lengths = [length] * batch
+        self.require_memory("tokens", lengths, caches, n_out, observer)
+        if ids is None:
+            ids = self.copied("tokens", array)
         if kept and memory is None:
             memory = new_result(self.results, nbytes)
         if memory is not None:
@@ -180,8 +194,9 @@ cdef class Transformer:
     cdef ragged_logits(self, str name, sequences, caches, Observer observer):
         """forward_many of the argument `name`; None where the observer wants no logits."""
         cdef bint wanted = observer is None or observer.logits
-        ids, lengths, caches = self.ragged(name, sequences, caches)
+        ids, lengths, caches = self.ragged(name, sequences, caches, ALL_LOGITS if wanted else NO_LOGITS)
         self.require_memory(name, lengths, caches, sum(lengths) * wanted, observer)
+        ids = self.copied(name, ids)
         outs = [self.new_array((length, self.lm_head.out_features)) for length in lengths] if wanted else None
         self.call(ids, lengths, caches, name, -1, None, outs, observer)
         return outs
@@ -189,11 +204,10 @@ cdef class Transformer:
     cdef next_ragged_logits(self, sequences, caches, out):
         """next_logits_many: of the first len(out) of the sequences, where `out` is given."""
         cdef Py_ssize_t vocab = self.lm_head.out_features, n_out
-        ids, lengths, caches = self.ragged("sequences", sequences, caches)
+        ids, lengths, caches = self.ragged("sequences", sequences, caches, LAST_LOGITS if out is None else NO_LOGITS)
         if out is None:
             n_out = len(lengths)
             self.require_memory("sequences", lengths, caches, n_out, None)
-            out = self.new_array((n_out, vocab))
         else:
             _checks.output("out", out, (len(lengths), vocab), fewer=True)
             _checks.apart("out", out, "sequences", sequences)
@@ -201,42 +215,53 @@ cdef class Transformer:
             if n_out > len(lengths):   # a subclass may say one thing now and another then
                 raise ValueError(f"out: expected at most {len(lengths)} rows, got {n_out}")
             self.require_memory("sequences", lengths, caches, 0, None)
+        ids = self.copied("sequences", ids)
+        if out is None:
+            out = self.new_array((n_out, vocab))
         self.call(ids, lengths, caches, "sequences", n_out, out, None)
         return out
 
-    cdef tuple ragged(self, str name, sequences, caches):
-        """Checked ids of all sequences, one after the other, their lengths, and a list of as many caches or None."""
-        cdef Py_ssize_t batch = 0, length = 0
+    cdef tuple ragged(self, str name, sequences, caches, int logits):
+        """What `copied` makes the ids of all sequences of, their lengths, and a list of as many caches or None."""
+        cdef Py_ssize_t batch = 0, length = 0, times = 1
         cdef bint flat = False
-        cdef Py_ssize_t vocab = self.wte.num_embeddings, most = self.wpe.num_embeddings
-        cdef bytes ids = plain_ids(sequences, vocab, most, &batch, &length, &flat)
+        ids = plain_ids(sequences, self.wte.num_embeddings, self.wpe.num_embeddings, &batch, &length, &flat)
         if ids is not None and not flat:
-            lengths = [length] * batch
+            lengths, times = [length], batch
         elif isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:   # at once
-            array, _ = _checks.token_ids(sequences, self.wte.num_embeddings, name)
-            lengths = [array.shape[1]] * array.shape[0]
-            ids = array.tobytes()
+            ids = _checks.token_array(name, sequences)
+            times, length = ids.shape
+            lengths = [length]
         else:
-            arrays = _checks.token_sequences(sequences, self.wte.num_embeddings, name)
-            lengths = [len(array) for array in arrays]
-            ids = np.concatenate(arrays).tobytes()
+            ids = _checks.sequence_arrays(name, sequences)
+            lengths = [len(array) for array in ids]
         longest = max(lengths)
         if longest > self.wpe.num_embeddings:
             _checks.length_fits(f"{name}[{lengths.index(longest)}]", longest, 0, self.wpe.num_embeddings)
+        batch = times * len(lengths)
         if caches is None:
-            return ids, lengths, None
+            self.require_sequences(name, lengths, times, logits)
+            return ids, lengths * times, None
         if not isinstance(caches, (list, tuple)):
             raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
         caches = list(caches)
-        if len(caches) != len(lengths):
-            raise ValueError(f"caches: expected {len(lengths)}, one a sequence, got {len(caches)}")
+        if len(caches) != batch:
+            raise ValueError(f"caches: expected {batch}, one a sequence, got {len(caches)}")
         for i, cache in enumerate(caches):
             self.check_cache(cache, f"caches[{i}]")
             if (<KVCache>cache).batch_size != 1:
                 raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
         if len({id(cache) for cache in caches}) < len(caches):
             raise ValueError("caches: the same cache is given twice")
-        return ids, lengths, caches
+        return ids, lengths * times, caches
+
+    cdef bytes copied(self, str name, ids):
+        """A private copy of ids, checked: of an array, or of a list of arrays one after the other."""
+        if isinstance(ids, bytes):   # it is one already
+            return ids
+        if isinstance(ids, list):
+            return np.concatenate(_checks.sequence_copies(name, ids, self.wte.num_embeddings)).tobytes()
+        return _checks.token_copy(name, ids, self.wte.num_embeddings).tobytes()
 
     cdef int check_cache(self, cache, str name) except -1:
         cdef KVCache given
@@ -262,7 +287,8 @@ cdef class Transformer:
         if caches is not None:
             for number, item in enumerate(caches):
                 cache = item
-                cache.enter("cache" if name == "tokens" else f"caches[{number}]")   # another call's would move the tables of its blocks
+                # Another call's would move the tables of its blocks.
+                cache.enter("cache" if name == "tokens" else f"caches[{number}]")
                 for slot in range(cache.batch_size):
                     cached += cache.wanted(slot, lengths[i])
                     past[i] = cache.slots[slot].length
@@ -278,8 +304,35 @@ cdef class Transformer:
             plan["cache"] = cached
         if observer is not None:
             plan["activations"] = observer.prepare(lengths, past)
+        return self.require_plan(name, plan)
+
+    cdef int require_sequences(self, str name, list lengths, Py_ssize_t times, int logits) except -1:
+        """The same of sequences of these lengths without caches, each so many times."""
+        cdef Py_ssize_t batch = times * len(lengths), n = times * sum(lengths)
+        if n <= PLAIN_MOST:
+            return 0
+        return self.require_shape(name, batch, n, times * sum([blocks_for(length) for length in lengths]),
+                                  n if logits == ALL_LOGITS else batch if logits == LAST_LOGITS else 0)
+
+    cdef int require_shape(self, str name, Py_ssize_t batch, Py_ssize_t n, Py_ssize_t blocks,
+                           Py_ssize_t n_out) except -1:
+        """The same of n ids in so many sequences without caches, too many perhaps for a list of their lengths.
+
+        What is observed is not counted.
+        """
+        cdef Py_ssize_t inner = (<Block>self.blocks[0]).mlp.c_fc.out_features, vocab = self.wte.num_embeddings
+        cdef Team team
+        team.n_threads = 1
+        if n_out >= MOST_LOGITS // vocab:
+            raise MemoryError(f"{name}: logits of {n_out:,} tokens do not fit this machine's addresses")
+        return self.require_plan(name, {
+            "logits": <size_t>n_out * <size_t>vocab * sizeof(float),
+            "workspace": shape_nbytes(&team, batch, n, blocks, self.wte.n_embd, inner, True)})
+
+    cdef int require_plan(self, str name, dict plan) except -1:
+        """MemoryError, with what can be reduced, if these bytes by purpose do not fit what is left."""
         reduce = "batch or length, or use next_logits where the last position is enough"
-        if plan.get("activations", 0) > logits:
+        if plan.get("activations", 0) > plan["logits"]:
             reduce = "batch or length, or what is traced or edited"
         try:
             host.require_memory(name, plan, reduce)

@@ -42,6 +42,9 @@ cdef class Workspace:
 
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0
+cdef size_t shape_nbytes(const Team *team, Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t count, Py_ssize_t width,
+                         Py_ssize_t inner, bint blocks) except 0
+cdef Py_ssize_t blocks_for(Py_ssize_t length) noexcept nogil
 cdef size_t residual_nbytes(Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t width) noexcept nogil
 cdef void keep_last(Batch *batch) noexcept nogil
 cdef Py_ssize_t gather_last(Batch *batch, Buffers *b, Py_ssize_t width) noexcept nogil

@@ -72,17 +72,27 @@ cdef bint divides(const Team *team, Py_ssize_t n, Py_ssize_t width, Py_ssize_t i
 cdef size_t batch_nbytes(const Team *team, list lengths, Py_ssize_t width, Py_ssize_t inner,
                          bint blocks) except 0:
     """Bytes that lay_out takes, with own_blocks too if `blocks`."""
-    cdef Py_ssize_t n = 0, count = 0, length, wide = max(3 * width, inner)
+    cdef Py_ssize_t n = 0, count = 0, length
     for length in lengths:
         n += length
         count += blocks_for(length)
-    if <double>n * (2 * width + 2 * wide) * sizeof(float) > <double>(SIZE_MAX >> 2):
+    return shape_nbytes(team, len(lengths), n, count, width, inner, blocks)
+
+
+cdef size_t shape_nbytes(const Team *team, Py_ssize_t n_sequences, Py_ssize_t n, Py_ssize_t count, Py_ssize_t width,
+                         Py_ssize_t inner, bint blocks) except 0:
+    """The same of n rows in all and `count` blocks of positions."""
+    cdef Py_ssize_t wide = max(3 * width, inner)
+    cdef double most = <double>n * (2 * width + 2 * wide)
+    if blocks:
+        most += <double>count * block_floats(width)
+    if most * sizeof(float) > <double>(SIZE_MAX >> 2):
         raise MemoryError(f"a call on {n:,} tokens does not fit this machine's addresses")
-    cdef size_t total = residual_nbytes(len(lengths), n, width) + floats(n * wide)
+    cdef size_t total = residual_nbytes(n_sequences, n, width) + floats(n * wide)
     total += floats(scratch_floats(team, n, max(width, inner)))
     if divides(team, n, width, inner):
         total += rounded(team.n_threads * sizeof(Part))
-        total += rounded((len(lengths) + team.n_threads) * sizeof(g2_sequence))
+        total += rounded((n_sequences + team.n_threads) * sizeof(g2_sequence))
     if blocks:
         total += rounded(count * sizeof(float *)) + count * floats(block_floats(width))
     return total

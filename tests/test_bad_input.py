@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 
 import formula
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import gpt2cy
+from gpt2cy.inspection import studies
 from gpt2cy.kernels import raw
 from gpt2cy.kernels.memory import Arena
 from gpt2cy.kernels.packed import PackedMatrix
@@ -399,8 +401,131 @@ def test_an_array_that_changes_its_mind(model, rows):
 def test_ids_beyond_all_memory(model):
     """An array may be larger than what holds it: the message says so."""
     for call in (model, model.next_logits, model.next_logits_many):
-        with pytest.raises(MemoryError, match="Unable to allocate"):
-            call(np.broadcast_to(np.int64(1), (1 << 20, 1 << 30)))
+        with pytest.raises(MemoryError, match="fit this machine's addresses"):
+            call(np.broadcast_to(np.int64(1), (1 << 54, 32)))
+    with pytest.raises(ValueError, match=r"^sequences\[0\]: 4611686018427387904 tokens do not fit"):
+        model.forward_many([np.broadcast_to(np.int8(1), (1 << 62,))] * 4)
+    with pytest.raises(MemoryError, match="tokens: logits of .* tokens do not fit this machine's addresses"):
+        model(np.broadcast_to(np.int8(1), (1 << 57, 32)))
+
+
+@contextlib.contextmanager
+def nothing_copied():
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def long():
+    made = gpt2cy.GPT(gpt2cy.GPTConfig(61, 4, 1, 1, 4096), seed=0)
+    made.token_logprobs([1, 2])  # what it imports takes memory too
+    return made
+
+
+@pytest.mark.parametrize("kind", ["i1", "i8", "u8", "O"])
+def test_ids_are_too_many_before_they_are_copied(long, kind):
+    ids = np.broadcast_to(np.zeros(1, kind), (1 << 20,))
+    no = "1048576 tokens do not fit the block_size of 4096"
+    calls = [
+        ("tokens", lambda: long(ids)),
+        ("tokens", lambda: long(ids[None], long.new_cache())),
+        ("tokens", lambda: long.next_logits(ids)),
+        ("tokens", lambda: long.trace(ids)),
+        ("prompt", lambda: long.prefill(ids)),
+        ("sequences[1]", lambda: long.forward_many([[5], ids])),
+        ("sequences[0]", lambda: long.next_logits_many(ids[None])),
+        ("sequences[0]", lambda: long.forward_many([ids] * 9)),
+        ("tokens", lambda: studies.logit_lens(long, ids)),
+    ]
+    for name, call in calls:
+        with nothing_copied(), pytest.raises(ValueError, match=f"^{re.escape(name)}: {no}$"):
+            call()
+
+
+@pytest.mark.parametrize("kind", ["i1", "i8", "u8", "O"])
+def test_memory_is_too_little_before_ids_are_copied(long, kind, monkeypatch):
+    monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: 65 << 20)
+    row = np.broadcast_to(np.zeros(1, kind), (4096,))
+    ids = np.broadcast_to(row, (512, 4096))
+    much = (
+        r".* MiB needed \((logits .* MiB, )?workspace .* MiB(, cache .*)?\), 65 MiB available: reduce batch"
+    )
+    calls = [
+        ("tokens", lambda: long(ids)),
+        ("tokens", lambda: long.next_logits(ids)),
+        ("tokens", lambda: long.next_logits(ids, long.new_cache(512))),
+        ("tokens", lambda: long.trace(ids)),
+        ("sequences", lambda: long.forward_many(ids)),
+        ("sequences", lambda: long.next_logits_many(ids)),
+        ("sequences", lambda: long.forward_many([row] * 512)),
+        ("sequences", lambda: long.next_logits_many([row] * 512)),
+    ]
+    many = np.broadcast_to(np.zeros(1, kind), (1 << 23,))
+    both = r"^tokens: 128 MiB needed \(ids 128 MiB\), 65 MiB available: reduce the number of tokens$"
+    for call in (long.token_logprobs, long.perplexity):
+        with nothing_copied(), pytest.raises(MemoryError, match=both):
+            call(many)
+    for name, call in calls:
+        with nothing_copied(), pytest.raises(MemoryError, match=f"^{name}: {much}"):
+            call()
+
+
+def test_more_ids_than_are_copied_at_once(model, same_bits):
+    """Above 65536 their memory is asked for first; what comes out is the same."""
+    ids = np.random.default_rng(0).integers(0, 61, (2200, 32))
+    logits = model.next_logits(ids)
+    same_bits(logits[-1], model.next_logits(ids[-1]))
+    same_bits(model.next_logits_many(ids), logits)
+    same_bits(model.next_logits_many(list(ids)), logits)
+    ids[-1, -1] = 61
+    for call in (model.next_logits, model.next_logits_many):
+        with pytest.raises(ValueError, match=r"id 61 at \[2199, 31\] is outside the vocabulary of 61"):
+            call(ids)
+
+
+MASKED = np.ma.array([1, 2, 3], mask=[0, 1, 0])
+NO_MASK = "expected an array without masked elements, got a masked array$"
+
+
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
+@pytest.mark.parametrize(
+    "ids",
+    [
+        MASKED, [MASKED, MASKED], [[1, 2, 3], MASKED], (MASKED,), [[MASKED]], [1, np.ma.masked],
+        [np.ma.array(5, mask=True)] * 2, [MASKED.astype("u8"), MASKED], [[1.5, 2, 3], MASKED],
+        np.array([1, np.ma.array(5, mask=True)], object),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_masked_ids_in_any_place(model, ids):
+    with pytest.raises(ValueError, match=f"^tokens: {NO_MASK}"):
+        model(ids)
+    with pytest.raises(ValueError, match=rf"^sequences(\[\d\])?: {NO_MASK}"):
+        model.forward_many(ids if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids is MASKED else [ids])
+    with pytest.raises(ValueError, match=f"^ids: {NO_MASK}"):
+        model.wte(ids)
+
+
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
+@pytest.mark.parametrize("mask", ["array", "scalars", "one", "ints"])
+def test_masked_numbers_in_a_list(model, mask):
+    row = {
+        "array": np.ma.array(np.ones(12), mask=np.arange(12) == 3),
+        "scalars": [np.ma.array(1.0, mask=True)] * 12,
+        "one": [1.0] * 11 + [np.ma.masked],
+        "ints": [1] * 11 + [np.ma.array(1, mask=True)],
+    }[mask]
+    for x in ([row], [[row]], ([1.0] * 12, row)):
+        with pytest.raises(ValueError, match=f"^x: {NO_MASK}"):
+            model.ln_f(x)
+    with pytest.raises(ValueError, match=f"^gamma: {NO_MASK}"):
+        model.ln_f.gamma = row
+    assert model.ln_f([np.ma.array(np.ones(12))]).shape == (1, 12)
+    assert np.isnan(model.ln_f([[np.nan] * 12])).all()
 
 
 def test_logits_are_not_put_over_the_ids(model):
@@ -411,12 +536,35 @@ def test_logits_are_not_put_over_the_ids(model):
     with pytest.raises(ValueError, match=r"^out: expected an array of its own, .* memory with sequences$"):
         model.next_logits_many(ids[:, None], out=memory.reshape(4, 61))
     assert model(ids, out=np.empty((4, 61), np.float32)).shape == (4, 61)
+    whole, own = memory.reshape(4, 61), "^out: expected an array of its own, got one that shares memory with"
+    for tokens in (memoryview(ids), [ids[i : i + 1].reshape(()) for i in range(4)], ArrayLike(ids)):
+        with pytest.raises(ValueError, match=f"{own} tokens$"):
+            model(tokens, out=whole)
+    objects = np.array([None, [5]], object)
+    objects[0] = ids
+    for tokens in ([ids], (memoryview(ids[:2]), [5]), [[1, 2], ids], objects):
+        with pytest.raises(ValueError, match=f"{own} sequences$"):
+            model.next_logits_many(tokens, out=whole[: len(tokens)])
+    with pytest.raises(ValueError, match=f"{own} tokens$"):
+        model.next_logits([ids[:2], ids[2:]], out=whole[:2])
+    apart = np.empty((2, 61), np.float32)
+    assert model.next_logits_many([ids, memoryview(ids)], out=apart) is apart
+    np.testing.assert_array_equal(memory, 0)
 
 
 def test_different_lengths_name_forward_many(model):
     for ragged in ([[1, 2], [3]], [np.array([1, 2]), np.array([3])]):
         with pytest.raises(ValueError, match=r"^tokens: .*use forward_many"):
             model(ragged)
+
+
+@pytest.mark.parametrize("stray", [None, 1.5, object()])
+def test_what_is_no_sequence_among_sequences(model, stray):
+    given = "float 1.5" if stray == 1.5 else type(stray).__name__.removesuffix("Type")
+    with pytest.raises(TypeError, match=rf"^tokens: expected integer ids, got {given} at \[1\]$"):
+        model([[1, 2], stray])
+    with pytest.raises(TypeError if stray != 1.5 else ValueError, match="^x: expected "):
+        model.ln_f([[1.0] * 12, stray])
 
 
 # ---- arguments

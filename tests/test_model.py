@@ -159,7 +159,7 @@ def test_a_plain_call_asks_no_function_of_pythons(build, monkeypatch):
     model = build(*SIZES)
     caches = [model.new_cache() for _ in range(4)]
     ids = formula.tokens(model.config, 3, 20)
-    for name in ("token_ids", "token_sequences", "length_fits", "flag", "integer"):
+    for name in ("token_array", "sequence_arrays", "length_fits", "flag", "integer"):
         monkeypatch.setattr(f"gpt2cy._checks.{name}", refuse)
     monkeypatch.setattr("gpt2cy.kernels.host.require_memory", refuse)
     model(ids), model.forward(ids[0]), model.next_logits(ids), model.next_logits(ids[0], caches[0])

@@ -300,9 +300,9 @@ def trace(GPT model not None, tokens, patterns, cache):
     if _checks.ragged(tokens):
         logits = model.ragged_logits("tokens", tokens, cache, watch)
     else:
-        ids, one = _checks.token_ids(tokens, model.wte.num_embeddings)
-        watch.batch = () if one else (len(ids),)
-        logits = model.batch_logits(ids[0] if one else ids, cache, False, watch)
+        ids = _checks.token_array("tokens", tokens)
+        watch.batch = () if ids.ndim == 1 else (len(ids),)
+        logits = model.batch_logits(ids, cache, False, watch)
     if watch.logits:
         watch.results["logits"] = logits
     return {text: watch.results[name.text] for text, name in asked.items()}
