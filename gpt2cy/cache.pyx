@@ -367,17 +367,16 @@ cdef class KVCache:
         cdef Py_ssize_t i, j, length, size = self.n_layers * self.layer_floats()
         cdef const float[:, ::1] view
         cdef const int64_t[::1] ids
-        if not isinstance(state, list) or len(state) != self.batch_size:
-            raise ValueError(f"state: expected a list of {self.batch_size} slots, got {type(state).__name__}")
+        if not isinstance(state, list):
+            raise TypeError(f"state: expected a list of {self.batch_size} slots, got {type(state).__name__}")
         slots = []
-        for slot in list(state):
-            held, array = slot
-            held = np.array(held, np.int64, order="C", ndmin=1).reshape(-1)
-            length = _checks.integer("state", len(held), 0, self.capacity)
-            array = np.array(array, np.float32, order="C", ndmin=2)
-            if array.shape != (blocks_for(length), size):
-                raise ValueError(f"state: expected {blocks_for(length)} blocks of {size} numbers, got {array.shape}")
-            slots.append((held, array))
+        for i, slot in enumerate(list(state)):
+            if not isinstance(slot, (tuple, list)) or len(slot) != 2:
+                raise TypeError(f"state[{i}]: expected a pair of ids and blocks, got {type(slot).__name__}")
+            held = _checks.past_ids(f"state[{i}]", slot[0])
+            length = _checks.integer(f"state[{i}]: number of ids", len(held), 0, self.capacity)
+            array = _checks.weight(f"state[{i}]", slot[1], (blocks_for(length), size))
+            slots.append((held, np.array(array, order="C")))
         if len(slots) != self.batch_size:
             raise ValueError(f"state: expected {self.batch_size} slots, got {len(slots)}")
         self.enter()

@@ -480,3 +480,37 @@ def test_calls_do_not_leak_into_one_another(model, tokens, same_bits):
     with pytest.raises(ValueError):
         model([61])
     same_bits(model(tokens[:90]), first)
+
+
+# ---- states -----------------------------------------------------------------------------------------------
+
+BLOCKS = np.zeros((1, 2 * 2 * 32 * 64), np.float32)
+BAD_STATES = [
+    (None, TypeError, "state: expected a list of 2 slots, got NoneType"),
+    ([], ValueError, "state: expected 2 slots, got 0"),
+    ([([1], BLOCKS)] * 3, ValueError, "state: expected 2 slots, got 3"),
+    ([1, 2], TypeError, "state[0]: expected a pair of ids and blocks, got int"),
+    ([([1], BLOCKS), None], TypeError, "state[1]: expected a pair of ids and blocks, got NoneType"),
+    ([([1], BLOCKS), ([1],)], TypeError, "state[1]: expected a pair of ids and blocks, got tuple"),
+    ([([1], BLOCKS), (None, None)], TypeError, "state[1]: expected integer ids, got None"),
+    ([(["a"], BLOCKS)] * 2, TypeError, "state[0]: expected integer ids, got str 'a' at [0]"),
+    ([([1.7], BLOCKS)] * 2, TypeError, "state[0]: expected integer ids, got float 1.7 at [0]"),
+    ([([True], BLOCKS)] * 2, TypeError, "state[0]: expected integer ids, got bool True at [0]"),
+    ([([-5], BLOCKS)] * 2, ValueError, "state[0]: id -5 at [0] is outside"),
+    ([([[1]], BLOCKS)] * 2, ValueError, "state[0]: expected ids of shape [T], got shape [1, 1]"),
+    ([(1, BLOCKS)] * 2, ValueError, "state[0]: expected ids of shape [T], got shape []"),
+    ([([1] * 201, BLOCKS)] * 2, ValueError, "state[0]: number of ids: expected an integer from 0 to 200"),
+    ([([1] * 65, BLOCKS)] * 2, ValueError, "state[0]: expected shape [2, 8192], got shape [1, 8192]"),
+    ([([1], BLOCKS[:, 1:])] * 2, ValueError, "state[0]: expected shape [1, 8192], got shape [1, 8191]"),
+    ([([1], None)] * 2, TypeError, "state[0]: expected floating-point numbers, got dtype object"),
+]
+
+
+@pytest.mark.parametrize(("state", "error", "message"), BAD_STATES, ids=lambda value: repr(value)[:30])
+def test_bad_states_are_refused(state, error, message):
+    cache = gpt2cy.KVCache(gpt2cy.GPTConfig(61, 32, 2, 2, 200), 2)
+    cache.__setstate__([([3], BLOCKS), ([], BLOCKS[:0])])
+    with pytest.raises(error) as caught:
+        cache.__setstate__(state)
+    assert str(caught.value).startswith(message)
+    assert [ids.tolist() for ids in cache.tokens] == [[3], []]
