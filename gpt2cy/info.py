@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in a checkpoint, without building the model: behind ``gpt2cy info``.
 
-    describe    source -> Report: plain values, the notes, and with `check` the problems
-    lines       Report -> text
+describe    source -> Report: plain values, the notes, and with `check` the problems
+lines       Report -> text
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpt2cy import _checks
 from gpt2cy.tokenizer import vocabulary
 from gpt2cy.weights import Checkpoint, Tensor, open_checkpoint
 
@@ -65,6 +66,7 @@ def describe(source, *, check: bool = False, **hub) -> Report:
     >>> report.values["checkpoint"]["n_params"], report.values["tokenizer"]["kind"], report.problems
     (35712, 'bytes', [])
     """
+    check = _checks.flag("check", check)
     with open_checkpoint(source, **hub) as checkpoint:
         config = checkpoint.config
         report = Report(

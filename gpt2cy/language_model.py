@@ -469,14 +469,25 @@ def load(
     """
     from gpt2cy import weights  # files are opened only when this is asked for
 
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        tokenizer = tokenizer_at(tokenizer)
     hub = {"revision": revision, "token": token, "local_files_only": local_files_only, "cache_dir": cache_dir}
     with weights.open_checkpoint(source, **hub) as checkpoint:
         folder, vocab_size = checkpoint.folder, checkpoint.config.vocab_size
     # Before the weights, which take longest to read.
-    if not isinstance(tokenizer, Tokenizer):
-        tokenizer = find_tokenizer(folder, vocab_size) if tokenizer is None else tokenizers.load(tokenizer)
+    if tokenizer is None:
+        tokenizer = find_tokenizer(folder, vocab_size)
     require_fit(tokenizer.vocab_size, vocab_size)
     return LanguageModel(GPT.from_pretrained(on_disk(source, folder)), tokenizer)
+
+
+def tokenizer_at(place: str | os.PathLike) -> Tokenizer:
+    """Return the tokenizer whose files are at the place that the argument `tokenizer` names."""
+    if not isinstance(place, (str, os.PathLike)):
+        raise TypeError(f"tokenizer: expected a Tokenizer or a path, got {type(place).__name__}")
+    if not os.path.exists(place):
+        raise FileNotFoundError(f"tokenizer: no such file or folder: {str(place)[:200]!r}")
+    return tokenizers.load(place)
 
 
 def on_disk(source: str | os.PathLike, folder: Path) -> str | os.PathLike:

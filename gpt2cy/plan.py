@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2cy.config import LESS_WEIGHTS, GPTConfig
+from gpt2cy import _checks
+from gpt2cy.config import LESS_WEIGHTS, GPTConfig, exact
 from gpt2cy.inspection import machine as machines
 from gpt2cy.inspection import profiling, work
 from gpt2cy.inspection.machine import Machine
@@ -138,6 +139,7 @@ def describe(config: GPTConfig, batch: int = 1, seq_len: int | None = None, *, m
     >>> found.memory["logits"], found.fits
     (40205600, True)
     """
+    config, measured = exact(config), _checks.flag("measured", measured)
     memory = config.memory_plan(batch, seq_len)
     batch, seq_len = int(batch), config.block_size if seq_len is None else int(seq_len)
     plan = Plan(config, batch, seq_len, memory, host.available_memory())

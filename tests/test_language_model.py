@@ -111,8 +111,14 @@ def test_a_tokenizer_is_refused_before_the_weights_are_read(save, monkeypatch):
 
 @pytest.mark.parametrize("value", [5, b"x", gpt2cy.GPT])
 def test_what_is_no_tokenizer(save, value):
-    with pytest.raises(TypeError, match="tokenizer|source: expected a path"):
+    with pytest.raises(TypeError, match="^tokenizer: expected a Tokenizer or a path, got (int|bytes|type)$"):
         gpt2cy.load(save(256), tokenizer=value)
+
+
+@pytest.mark.parametrize("place", ["nowhere", ""])
+def test_a_tokenizer_that_is_nowhere(save, place):
+    with pytest.raises(FileNotFoundError, match=f"^tokenizer: no such file or folder: '{place}'$"):
+        gpt2cy.load(save(256), tokenizer=place)
 
 
 def test_no_model(tmp_path):

@@ -147,7 +147,7 @@ def test_of_a_source(run, build, tmp_path):
     [
         ([], "expected SOURCE or --preset, one of them"),
         (["somewhere", "--preset", "tiny"], "expected SOURCE or --preset, one of them"),
-        (["no/such/folder"], "source: no file or folder no/such/folder"),
+        (["no/such/folder"], "source: no file or folder 'no/such/folder'"),
         (["--preset", "tiny", "--seq-len", 129], "seq_len"),
         (["--preset", "tiny", "--batch", 0], "batch: expected an integer >= 1, got 0"),
     ],
@@ -156,6 +156,13 @@ def test_bad_arguments(arguments, message, run):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("gpt2cy plan: error: ") and message in err and err.count("\n") == 1
+
+
+def test_arguments_of_describe():
+    with pytest.raises(TypeError, match="^config: expected a GPTConfig, got NoneType$"):
+        plan.describe(None)
+    with pytest.raises(TypeError, match="^measured: expected True or False, got str 'no'$"):
+        plan.describe(GPT2, measured="no")
 
 
 def test_the_slice_is_no_larger_than_it_must_be(monkeypatch):

@@ -174,7 +174,7 @@ def test_text_of_bytes(build, tmp_path, run, no_processes):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no/such/folder"], "source: no file or folder no/such/folder"),
+        (["no/such/folder"], "source: no file or folder 'no/such/folder'"),
         (["{bytes}", "--text", ""], "text: expected at least one character"),
         (["{bytes}", "--text", "x" * 21], "text"),
         (["{ids}", "--text", "x"], "no tokenizer"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of activations: which there are, what shape each has, and which a pattern means.
 
-    Letters of a shape: T new positions, S all positions up to the last, H heads, D a head's width, C width,
-    F the MLP's width, V vocabulary; never a batch axis: these are the shapes of one sequence.
+Letters of a shape: T new positions, S all positions up to the last, H heads, D a head's width, C width,
+F the MLP's width, V vocabulary; never a batch axis: these are the shapes of one sequence.
 """
 
 import difflib

@@ -131,7 +131,7 @@ def look(lm, text: str, *, seconds: float = 0.5) -> Report:
     if not isinstance(text, str):
         raise TypeError(f"text: expected text (str), got {type(text).__name__}")
     _checks.real("seconds", seconds, positive=True)
-    if subject.split(lm)[1] is None:
+    if subject.split(lm, "lm")[1] is None:
         raise TypeError("lm: expected a LanguageModel, got GPT")
     about = subject.of(lm, text, "text", 2)
     n, heads = len(about.tokens), about.model.blocks[0].attn.n_heads

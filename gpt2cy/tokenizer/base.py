@@ -141,10 +141,15 @@ class Tokenizer(ABC):
 
     def token_text(self, token: int) -> str:
         """Return one token's text; the bytes of part of a character become U+FFFD. Raises as `decode`."""
-        return self.decode([token])
+        token = _checks.integer("token", token, 0, self.vocab_size - 1)
+        if token not in self._bytes:
+            raise ValueError(f"token: id {token} has no token")
+        return self._bytes[token].decode("utf-8", "replace")
 
     def has_token(self, token: int) -> bool:
         """Whether an id stands for anything: ids may have gaps, and a model's vocabulary may be padded."""
+        if type(token) is not int:  # it is asked of every id of a vocabulary
+            token = _checks.integer("token", token)
         return token in self._bytes
 
     def stream_decoder(self) -> "StreamDecoder":

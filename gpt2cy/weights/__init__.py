@@ -68,7 +68,16 @@ def load_into(checkpoint: Checkpoint, put) -> None:
     checkpoint : Checkpoint
     put : function
         Called as put(name, rows, first, transposed) with float32 [r, last axis]; see Tensor.blocks.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind.
     """
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"checkpoint: expected a Checkpoint, got {type(checkpoint).__name__}")
+    if not callable(put):
+        raise TypeError(f"put: expected a function, got {type(put).__name__}")
     from gpt2cy.weights.load import load
 
     load(checkpoint, put)

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from gpt2cy import _checks
 from gpt2cy.weights import names
 from gpt2cy.weights.atomic import finish
 from gpt2cy.weights.checkpoint import Checkpoint, closed_on_error
@@ -33,6 +34,7 @@ def open_source(source, **hub_options) -> Checkpoint:
     """Open a file, a folder or a hub id; see `gpt2cy.weights.open_checkpoint`."""
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source: expected a path or the id of a model, got {type(source).__name__}")
+    _check_hub_options(**hub_options)
     path = Path(source)
     exists = os.path.exists(source)  # an empty name does not; Path makes the current folder of it
     if not exists and isinstance(source, str) and HUB_ID.fullmatch(source):
@@ -41,7 +43,7 @@ def open_source(source, **hub_options) -> Checkpoint:
         path = hub.fetch(source, **hub_options)
     elif not exists:
         raise FileNotFoundError(
-            f"source: no file or folder {short(str(source), 200)}, and no id of a model either"
+            f"source: no file or folder {short(str(source), 200)!r}, and no id of a model either"
         )
     finish(path if path.is_dir() else path.parent)  # what an interrupted save had ready
     with closed_on_error() as open_file:
@@ -49,6 +51,17 @@ def open_source(source, **hub_options) -> Checkpoint:
             return _open_folder(path, open_file)
         file = open_file(path)
         return _checkpoint(read_file(file), str(path), [file], path.parent)
+
+
+def _check_hub_options(*, revision, token, local_files_only, cache_dir):
+    """Wrong ones are named also where the source is on the disk; what a token is stays unsaid."""
+    if revision is not None and not isinstance(revision, str):
+        raise TypeError(f"revision: expected text (str) or None, got {type(revision).__name__}")
+    if token is not None and not isinstance(token, (str, bool)):
+        raise TypeError(f"token: expected text (str), True, False or None, got {type(token).__name__}")
+    _checks.flag("local_files_only", local_files_only)
+    if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
+        raise TypeError(f"cache_dir: expected a path or None, got {type(cache_dir).__name__}")
 
 
 def read_file(file: File) -> Contents:

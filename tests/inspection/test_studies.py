@@ -94,6 +94,16 @@ def test_spread_of_weights_that_are_known(model):
     close(spread.distance[0, 2], np.arange(12) / 2)
 
 
+def test_induction_scores_ask_for_memory_before_they_draw(model, monkeypatch):
+    def draw(*arguments):
+        raise AssertionError("drawn")
+
+    monkeypatch.setattr("gpt2cy.kernels.host.available_memory", lambda: 65 << 20)
+    monkeypatch.setattr("gpt2cy.inspection.studies.attention.repeated", draw)
+    with pytest.raises(MemoryError, match="^batch: .* MiB needed .*: reduce batch or length$"):
+        studies.induction_scores(model, length=20, batch=10**6)
+
+
 def test_induction_scores(model):
     found = studies.induction_scores(model, length=9, batch=3, seed=4, first=5)
     rows = repeated(np.random.default_rng(4), V, 3, 9, 5)
@@ -363,7 +373,10 @@ def test_bad_input_is_named(model):
         (lambda: studies.direct_attribution(model, [1], 1, 99), "wrong: expected an integer from 0 to 60"),
         (lambda: studies.direct_attribution(model, [1], 1, position=1), "position: expected an integer from"),
         (lambda: studies.head_ablation(model, [1], 1, by="half"), "by: expected one of 'zero', 'mean'"),
-        (lambda: studies.head_ablation(model, [1], 1, usual=[[1]]), "usual: expected None with by='zero'"),
+        (
+            lambda: studies.head_ablation(model, [1], 1, usual=5),
+            "usual: expected None with by='zero', got int",
+        ),
         (
             lambda: studies.head_ablation(model, [1], 1, by="mean", usual=[[1], [2, 61]]),
             "usual[1]: id 61 at [1] is outside",

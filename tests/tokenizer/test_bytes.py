@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The byte tokenizer."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,3 +32,18 @@ def test_sizes():
     assert (tokenizer.vocab_size, tokenizer.eos_id, tokenizer.special_tokens) == (256, None, {})
     with pytest.raises(ValueError, match=r"ids: id 256 at \[0\] is outside the vocabulary of 256"):
         tokenizer.decode([256])
+
+
+@pytest.mark.parametrize("wrong", ["x", None, True, [1], 1.0])
+def test_what_is_no_token(wrong):
+    for call in (ByteTokenizer().token_text, ByteTokenizer().has_token):
+        with pytest.raises(TypeError, match="^token: expected an integer"):
+            call(wrong)
+
+
+def test_tokens_that_are_not_there():
+    tokenizer = ByteTokenizer()
+    assert tokenizer.has_token(np.uint8(255)) and not tokenizer.has_token(256) and not tokenizer.has_token(-1)
+    for token in (-1, 256):
+        with pytest.raises(ValueError, match=f"^token: expected an integer from 0 to 255, got {token}$"):
+            tokenizer.token_text(token)

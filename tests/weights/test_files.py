@@ -17,7 +17,8 @@ import safetensors
 from makers import CONFIG
 
 import gpt2cy
-from gpt2cy.weights import open_checkpoint
+from gpt2cy import info
+from gpt2cy.weights import load_into, open_checkpoint
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n"
 HTML = b"\n<!DOCTYPE html>\n<html><body>Not found</body></html>"
@@ -93,6 +94,41 @@ def test_nothing_there(tmp_path):
 def test_no_path(source):
     with pytest.raises(TypeError, match="source: expected a path"):
         open_checkpoint(source)
+
+
+def test_a_name_that_is_empty_is_shown(tmp_path):
+    with pytest.raises(FileNotFoundError, match="^source: no file or folder '', and no id"):
+        gpt2cy.GPT.from_pretrained("")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"revision": 3}, r"revision: expected text \(str\) or None, got int"),
+        ({"token": b"hf_secret"}, r"token: expected text \(str\), True, False or None, got bytes"),
+        ({"local_files_only": "x"}, "local_files_only: expected True or False, got str 'x'"),
+        ({"cache_dir": 3}, "cache_dir: expected a path or None, got int"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options_of_the_hub_are_checked_for_files_too(tmp_path, tensors, options, message):
+    for source in (makers.folder(tmp_path, tensors), "no/such/model"):
+        for call in (gpt2cy.GPT.from_pretrained, gpt2cy.load, open_checkpoint, info.describe):
+            with pytest.raises(TypeError, match=f"^{message}$"):
+                call(source, **options)
+
+
+def test_what_info_takes_for_a_check(tmp_path, tensors):
+    with pytest.raises(TypeError, match="^check: expected True or False, got 1$"):
+        info.describe(makers.folder(tmp_path, tensors), check=1)
+
+
+def test_what_is_loaded_into_what(tmp_path, tensors):
+    with pytest.raises(TypeError, match="^checkpoint: expected a Checkpoint, got NoneType$"):
+        load_into(None, print)
+    put = pytest.raises(TypeError, match="^put: expected a function, got NoneType$")
+    with open_checkpoint(makers.folder(tmp_path, tensors)) as checkpoint, put:
+        load_into(checkpoint, None)
 
 
 def test_several_files_that_may_be_meant(tmp_path, tensors):

@@ -389,7 +389,7 @@ NAMES = ["plain", "with space", "ünï 中文 🙂", "a" * 255, "-rf", "new\nlin
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", [str, Path, os.fsencode])
+@pytest.mark.parametrize("kind", [str, Path])
 def test_names(tmp_path, tied, name, kind):
     tied.save(kind(tmp_path / name), format="llm.c")
     assert os.listdir(tmp_path) == [name]
@@ -407,14 +407,14 @@ def test_relative_names(tmp_path, tied, monkeypatch):
     assert sorted(os.listdir("a/b/c")) == ["config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("path", ["", "a\0b", b"", b"\0"])
+@pytest.mark.parametrize("path", ["", "a\0b"])
 @pytest.mark.parametrize(("form", "name"), [("safetensors", "folder"), ("llm.c", "path")])
 def test_paths_that_name_nothing(tied, path, form, name):
     with pytest.raises(ValueError, match=f"{name}: expected a path, got"):
         tied.save(path, format=form)
 
 
-@pytest.mark.parametrize("path", [None, 3, ["a"], object()])
+@pytest.mark.parametrize("path", [None, 3, ["a"], object(), b"b"])
 def test_things_that_are_no_path(tied, path):
     with pytest.raises(TypeError, match="folder: expected a path, got"):
         tied.save_pretrained(path)

@@ -361,6 +361,7 @@ def induction_scores(model, *, length=50, batch=4, first=None, seed=0) -> HeadPa
     begin, vocab = int(first is not None), gpt.wte.num_embeddings
     length = _checks.integer("length", length, 2, vocab - begin)
     _checks.length_fits("length", 2 * length + begin, 0, gpt.wpe.num_embeddings)
+    subject.require_memory("batch", gpt, batch, 2 * length + begin)
     ids = repeated(np.random.default_rng(_checks.seed(seed)), vocab, batch, length, first)
     queries = np.arange(length, 2 * length) + begin
     places = {"induction": queries - length + 1, "previous": queries - 1, "duplicate": queries - length}

@@ -257,7 +257,7 @@ def head_ablation(model, tokens, answer, wrong=None, *, by="zero", usual=None) -
     if usual is None:
         usual = ids
     elif by == "zero":
-        raise ValueError("usual: expected None with by='zero'")
+        raise ValueError(f"usual: expected None with by='zero', got {type(usual).__name__}")
     means = _means(gpt, usual) if by == "mean" else {}
 
     def without(layer, head):

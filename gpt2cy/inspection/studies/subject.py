@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt2cy import _checks
+from gpt2cy.config import workspace_bytes
+from gpt2cy.kernels import host
 from gpt2cy.model import GPT
 
 
@@ -17,13 +19,14 @@ class Subject(NamedTuple):
     labels: list[str]
 
 
-def split(model):
+def split(model, name: str = "model"):
     """The GPT and, if a LanguageModel was given, its tokenizer."""
     if isinstance(model, GPT):
         return model, None
     inner, tokenizer = getattr(model, "model", None), getattr(model, "tokenizer", None)
     if not isinstance(inner, GPT) or tokenizer is None:
-        raise TypeError(f"model: expected a GPT or a LanguageModel, got {type(model).__name__}")
+        expected = "a GPT or a LanguageModel" if name == "model" else "a LanguageModel"
+        raise TypeError(f"{name}: expected {expected}, got {type(model).__name__}")
     return inner, tokenizer
 
 
@@ -34,13 +37,20 @@ def of(model, tokens, name: str = "tokens", least: int = 1) -> Subject:
         if tokenizer is None:
             raise TypeError(f"{name}: expected ids, got str (text needs a LanguageModel)")
         tokens = tokenizer.encode(tokens)
-    ids, one = _checks.token_ids(tokens, gpt.wte.num_embeddings, name)
-    if not one:
-        raise ValueError(f"{name}: expected one sequence [T], got shape {list(ids.shape)}")
-    if ids.shape[1] < least:
-        raise ValueError(f"{name}: expected at least {least} tokens, got {ids.shape[1]}")
-    _checks.length_fits(name, ids.shape[1], 0, gpt.wpe.num_embeddings)
+    array = _checks.token_array(name, tokens)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected one sequence [T], got shape {list(array.shape)}")
+    if array.size < least:
+        raise ValueError(f"{name}: expected at least {least} tokens, got {array.size}")
+    _checks.length_fits(name, array.size, 0, gpt.wpe.num_embeddings)
+    ids, _ = _checks.token_ids(array, gpt.wte.num_embeddings, name)
     return Subject(gpt, ids[0], labels_of(tokenizer, ids[0]))
+
+
+def require_memory(name: str, gpt: GPT, batch: int, length: int) -> None:
+    """Raise MemoryError if so many sequences do not fit: before their tokens are made, which takes longer."""
+    plan = {"tokens": 8 * batch * length, "workspace": workspace_bytes(gpt.config, batch, length)}
+    host.require_memory(name, plan, "batch or length")
 
 
 def labels_of(tokenizer, ids) -> list[str]:

@@ -85,10 +85,9 @@ def save(
 
 def _checked_path(name, path):
     """The path as text, asked for once: it may answer differently the next time."""
-    try:
-        path = os.fsdecode(path)
-    except TypeError:
-        raise TypeError(f"{name}: expected a path, got {type(path).__name__}") from None
+    if not isinstance(path, (str, os.PathLike)):  # as those that are read: bytes are none
+        raise TypeError(f"{name}: expected a path, got {type(path).__name__}")
+    path = os.fsdecode(path)
     if not path or "\0" in path:
         raise ValueError(f"{name}: expected a path, got {path[:40]!r}")
     return path
