@@ -14,9 +14,7 @@ def add(commands) -> None:
     parser = commands.add_parser("look", help=about, description=f"{about.capitalize()}, as one HTML page.")
     add_source(parser)
     parser.add_argument("text", metavar="TEXT", help="two tokens to a full block")
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=path, required=True, help="where to write index.html"
-    )
+    parser.add_argument("--out", metavar="FOLDER", type=path, required=True, help="where to write index.html")
     parser.set_defaults(run=_look, name="look")
 
 
