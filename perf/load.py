@@ -155,8 +155,9 @@ def write(folder, config):
 def ask(name, python, folder, threads, repetitions):
     """Load so many times, in a process of its own; 0: once, to compare what came with the file."""
     code = CHILD.format(**ENGINES[name])
+    # -P: what is in the folder that one stands in, perhaps a tree that is not built, is not imported.
     environment = harness.worker_environment(os.environ, threads) | {"GPT2CY_NUM_THREADS": str(threads)}
-    command = [python, "-c", code, folder, str(repetitions), str(harness.HERE)]
+    command = [python, "-P", "-c", code, folder, str(repetitions), str(harness.HERE)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{name}, not timed: {done.stderr.strip()}")
