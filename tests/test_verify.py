@@ -8,7 +8,7 @@ import pytest
 
 import gpt2cy
 from gpt2cy import cli, reference, verify
-from gpt2cy.kernels import dispatch
+from gpt2cy.kernels import dispatch, threads
 
 SIZES = (61, 36, 3, 2, 80)
 TRUTH = "reference, float64"
@@ -133,6 +133,15 @@ def test_each_way_can_fail(fault, expected, folder, no_processes, monkeypatch):
     report = verify.verify(folder)
     assert failed(report) == expected
     assert gpt2cy.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("chosen", [None, 3])
+def test_the_choice_of_threads_is_given_back(build, tmp_path, no_processes, chosen):
+    """Also that there was none: the number goes on following affinity and OpenMP's limit."""
+    build(*SIZES, tie_weights=True).save_pretrained(tmp_path)
+    gpt2cy.set_num_threads(chosen)
+    verify.verify(tmp_path)
+    assert threads.chosen_num_threads() == chosen
 
 
 def test_numbers_that_are_not_finite(build, tmp_path, no_processes):
