@@ -27,6 +27,7 @@ cdef class Transformer:
     cdef next_ragged_logits(self, sequences, caches, out)
     cdef tuple ragged(self, str name, sequences, caches, int logits)
     cdef bytes copied(self, str name, ids)
+    cdef list checked_caches(self, caches, Py_ssize_t n)
     cdef int check_cache(self, cache, str name) except -1
     cdef int require_memory(self, str name, list lengths, list caches, Py_ssize_t n_out, Observer observer) except -1
     cdef int require_sequences(self, str name, list lengths, Py_ssize_t times, int logits) except -1

@@ -242,18 +242,7 @@ cdef class Transformer:
         if caches is None:
             self.require_sequences(name, lengths, times, logits)
             return ids, lengths * times, None
-        if not isinstance(caches, (list, tuple)):
-            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-        caches = list(caches)
-        if len(caches) != batch:
-            raise ValueError(f"caches: expected {batch}, one a sequence, got {len(caches)}")
-        for i, cache in enumerate(caches):
-            self.check_cache(cache, f"caches[{i}]")
-            if (<KVCache>cache).batch_size != 1:
-                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-        if len({id(cache) for cache in caches}) < len(caches):
-            raise ValueError("caches: the same cache is given twice")
-        return ids, lengths * times, caches
+        return ids, lengths * times, self.checked_caches(caches, batch)
 
     cdef bytes copied(self, str name, ids):
         """A private copy of ids, checked: of an array, or of a list of arrays one after the other."""
@@ -262,6 +251,21 @@ cdef class Transformer:
         if isinstance(ids, list):
             return np.concatenate(_checks.sequence_copies(name, ids, self.wte.num_embeddings)).tobytes()
         return _checks.token_copy(name, ids, self.wte.num_embeddings).tobytes()
+
+    cdef list checked_caches(self, caches, Py_ssize_t n):
+        """A list of n different caches of this model, of one slot each; how full they are is seen when taken."""
+        if not isinstance(caches, (list, tuple)):
+            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+        caches = list(caches)
+        if len(caches) != n:
+            raise ValueError(f"caches: expected {n}, one a sequence, got {len(caches)}")
+        for i, cache in enumerate(caches):
+            self.check_cache(cache, f"caches[{i}]")
+            if (<KVCache>cache).batch_size != 1:
+                raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
+        if len({id(cache) for cache in caches}) < n:
+            raise ValueError("caches: the same cache is given twice")
+        return caches
 
     cdef int check_cache(self, cache, str name) except -1:
         cdef KVCache given

@@ -7,7 +7,6 @@ import numpy as np
 
 from libc.stdint cimport int64_t, uint64_t
 
-from gpt2cy.cache cimport KVCache
 from gpt2cy.layers.head cimport Scores
 from gpt2cy.model cimport GPT
 
@@ -47,7 +46,9 @@ def score_rows(GPT model not None, list sequences not None, caches, list firsts 
     cdef list lengths = checked_lengths(sequences, model.wpe.num_embeddings)
     cdef bytes ids = checked_ids(sequences, sum(lengths), model.wte.num_embeddings)
     if caches is not None:
-        caches = checked_caches(model, caches, len(lengths))
+        if not isinstance(caches, list):
+            raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
+        caches = model.checked_caches(caches, len(lengths))
     limit = _checks.integer("limit", limit, 1, model.lm_head.out_features)
     top = _checks.integer("top", top, 0, limit)
     firsts = checked_firsts(firsts, lengths)
@@ -103,22 +104,6 @@ cdef bytes checked_ids(list sequences, Py_ssize_t n, Py_ssize_t vocab):
             _checks.token_sequences(sequences, vocab)   # says which it is
             raise ValueError(f"sequences: id {ids[i]} is outside the vocabulary of {vocab}")
     return copy
-
-
-cdef list checked_caches(GPT model, caches, Py_ssize_t n):
-    """A list of n different caches of this model, of one slot each; how full they are is seen when they are taken."""
-    if not isinstance(caches, list):
-        raise TypeError(f"caches: expected a list of KVCache, got {type(caches).__name__}")
-    caches = list(caches)
-    if len(caches) != n:
-        raise ValueError(f"caches: expected {n}, one a sequence, got {len(caches)}")
-    for i, cache in enumerate(caches):
-        model.check_cache(cache, f"caches[{i}]")
-        if (<KVCache>cache).batch_size != 1:
-            raise ValueError(f"caches[{i}]: expected a cache of one slot, got {(<KVCache>cache).batch_size}")
-    if len({id(cache) for cache in caches}) < n:
-        raise ValueError("caches: the same cache is given twice")
-    return caches
 
 
 cdef list checked_firsts(list firsts, list lengths):
